@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from surecast.protocol.demand import DemandUpdate, JointFilter
+from surecast.protocol.demand import DemandUpdate, JointFilter, Subscription
 from surecast.protocol.filters import Value
 from surecast.protocol.link import LinkAck, NumberedFrame
 from surecast.protocol.overlay.node_links import NodeSettings
@@ -89,6 +89,18 @@ class NodeBench:
         self._settle(name)
         return self.said[start:]
 
+    def refresh(self, name: str, joint: JointFilter) -> list[Said]:
+        start = len(self.said)
+        self.node(name).refresh(joint)
+        self._settle(name)
+        return self.said[start:]
+
+    def tick(self, name: str) -> list[Said]:
+        start = len(self.said)
+        self.node(name).tick(self.now)
+        self._settle(name)
+        return self.said[start:]
+
     def publish(self, name: str, topic: str, attributes: dict[str, Value] | None = None, **named: Any) -> list[Said]:
         start = len(self.said)
         self.node(name).publish(topic, 1, self.now, attributes=(attributes or {},), **named)
@@ -127,8 +139,8 @@ class NodeBench:
     def _write_down(self, name: str, hop: str, written: Written, unacknowledged: dict[int, Frame]) -> None:
         if isinstance(written, NumberedFrame):
             frame = written.content
-            is_event = isinstance(frame.frame if isinstance(frame, Detoured) else frame, Events)
-            if is_event or isinstance(frame, DemandUpdate):
+            carried = frame.frame if isinstance(frame, Detoured) else frame
+            if isinstance(carried, Events | Subscription) or isinstance(frame, DemandUpdate):
                 self.said.append((name, hop, frame))
                 self.log.append((name, "send", hop))
         else:

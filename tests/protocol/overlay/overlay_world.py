@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 from surecast.protocol.demand import SUMMARIES, JointFilter
 from surecast.protocol.filters import Event, Filter, above, between
@@ -47,8 +47,10 @@ class World:
         size: int = 0,
         settings: NodeSettings = SMALL,
         node: type[OverlayNode] = OverlayNode,
+        refresh: Literal["link", "end-to-end"] = "link",
     ):
         self.random, self.scheme, self.settings, self.kind = random, scheme, settings, node
+        self.refresh = refresh
         self.now = 0.0
         self.plan = self._plan(size or random.randrange(2, 7), scheme, algorithm)
         self.machines = {
@@ -71,7 +73,7 @@ class World:
         trees = [self._spanning(names) for _ in range(2)]
         extra = [pair for pair in pairs if self.random.random() < 0.3]
         links = tuple(dict.fromkeys([*(link for tree in trees for link in tree), *extra]))
-        planned = tuple(Tree(tuple(tree), scheme, algorithm) for tree in trees)
+        planned = tuple(Tree(tuple(tree), scheme, algorithm, refresh=self.refresh) for tree in trees)
         return OverlayPlan(names, links, planned, (("", (0,)), ("b", (1,))))
 
     def _spanning(self, names: tuple[str, ...]) -> list[tuple[str, str]]:

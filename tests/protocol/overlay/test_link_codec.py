@@ -130,7 +130,7 @@ def test_optional_kinds_are_passed_over_and_count_as_frames() -> None:
         (write([HELLO]) + b"\xff\xff\xff\xff", "a frame of 4294967295 bytes"),
         (b"\0\2\0\0\1", "a frame of 131072 bytes"),
         (write([HELLO]) + b"\0\0\0\1\x05", "kind 5, which is not known"),
-        (write([HELLO]) + b"\0\0\0\x09\x47" + bytes(8), "kind 71, which is not known"),
+        (write([HELLO]) + b"\0\0\0\x09\x7f" + bytes(8), "kind 127, which is not known"),
         (write([HELLO]) + b"\0\0\0\2\x41\0", "without a whole number"),
     ],
 )

@@ -13,6 +13,7 @@ from tests.protocol.overlay.overlay_world import World
 from tests.protocol.overlay.written_frames import JOINTS, NAMES, U64, events
 
 from surecast.protocol.codec import CodecError
+from surecast.protocol.demand import SubscriptionRecord
 from surecast.protocol.overlay.custody import HandledBatch, StoredBatch
 from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.node_records import is_node_record, node_records, read_node_record
@@ -30,9 +31,16 @@ DEMAND = st.builds(
     lambda tree, name, joint, count: (("demand", tree, name, joint), count),
     st.integers(0, 15), NAMES, JOINTS, st.integers(1, 9),
 )  # fmt: skip
+SUBSCRIPTIONS = st.builds(
+    lambda tree, home, joint, source, issued: (
+        ("subscription", tree, home, joint), SubscriptionRecord(source, issued)
+    ),
+    st.integers(0, 15), NAMES, JOINTS, NAMES, st.tuples(U64, U64),
+)  # fmt: skip
+RECORDS = HELD | HANDLED | DEMAND | SUBSCRIPTIONS
 
 
-@given(st.lists(HELD | HANDLED | DEMAND, max_size=5))
+@given(st.lists(RECORDS, max_size=5))
 def test_records_come_back_as_they_were(journal: list[Any]) -> None:
     records = [*node_records(journal)]
     assert all(is_node_record(key) for key, _ in records)
@@ -41,7 +49,7 @@ def test_records_come_back_as_they_were(journal: list[Any]) -> None:
     assert [*node_records(gone)] == [(key, None) for key, _ in records]
 
 
-@given(HELD | HANDLED | DEMAND, st.integers(0, 1 << 32))
+@given(RECORDS, st.integers(0, 1 << 32))
 def test_any_record_is_read_or_refused(entry: Any, seed: int) -> None:
     random = Random(seed)
     ((key, value),) = node_records([entry])
@@ -59,7 +67,8 @@ def test_any_record_is_read_or_refused(entry: Any, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_a_world_whose_disks_are_bytes_keeps_what_it_must(seed: int) -> None:
     """As the worlds of nodes elsewhere, but all that a broker finds on its disk was written and read as records."""
-    world = World(Random(seed), Random(seed).choice(("buffering", "bypass-buffering")))
+    scheme = Random(seed).choice(("buffering", "bypass-buffering"))
+    world = World(Random(seed), scheme, refresh="end-to-end" if seed % 2 else "link")
     start = world._start
 
     def start_from_bytes(name: str) -> None:

@@ -281,7 +281,7 @@ def test_updates_that_a_neighbour_gave_up_are_not_taken_for_complete() -> None:
     b1.demand(removed=[JointFilter("news/#", qos=2)])
     world._flush("b1")
     world.heal()
-    assert [str(joint) for joint in b0._demands[0].table.held["b1"].filters()] == ["# at QoS 1"]
+    assert [str(joint) for joint in b0.wanted_by("b1", 0)] == ["# at QoS 1"]
 
 
 def test_a_detour_older_than_the_memory_is_left_to_the_copy_in_custody() -> None:
@@ -319,7 +319,7 @@ def test_a_neighbour_that_acknowledges_nothing_is_cut_off_and_is_told_all_again(
     session = b1._links.sessions["b0"]
     assert session.waiting(CONTROL) == len(session.kept) == 0
     world.heal()
-    assert len(b0._demands[0].table.held["b1"]) == 1 + len(wanted)
+    assert len(b0.wanted_by("b1", 0)) == 1 + len(wanted)
 
 
 def test_brokers_do_not_wait_for_each_other_in_a_circle_over_several_trees() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from surecast.protocol.demand import DemandBucket, DemandChange, DemandHashes, DemandUpdate, JointFilter
+from surecast.protocol.demand import DemandBucket, DemandChange, DemandHashes, DemandUpdate, JointFilter, Subscription
 from surecast.protocol.filters import Filter, above, at_most, between, equals
 from surecast.protocol.link import LinkAck, LinkHello, NumberedFrame, SessionName
 from surecast.protocol.mqtt import PublishBatch, encode_publish
@@ -79,6 +79,7 @@ DEMAND = (
     st.builds(DemandUpdate, TREES, st.builds(DemandChange, MANY, MANY))
     | st.builds(DemandHashes, TREES, st.sampled_from(("announced", "held")), SUMS)
     | st.builds(DemandBucket, TREES, U16, MANY)
+    | st.builds(Subscription, TREES, NAMES, st.tuples(U64, U64), JOINTS, st.booleans())
 )
 STATES = st.lists(
     st.builds(NodeState, NAMES, U64, U64, st.lists(NAMES, max_size=3).map(tuple)), max_size=3

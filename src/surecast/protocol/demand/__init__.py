@@ -11,6 +11,7 @@ from surecast.protocol.demand.cover_index import CoverIndex
 from surecast.protocol.demand.demand_table import DemandTable, TopicDemand
 from surecast.protocol.demand.filter_hashes import FilterHashes
 from surecast.protocol.demand.joint_filter import EVERY_CONTENT, JointFilter, joint_hull, joint_merge
+from surecast.protocol.demand.subscriptions import Subscription, SubscriptionKey, SubscriptionRecord, Subscriptions
 from surecast.protocol.demand.summaries import (
     SUMMARIES,
     DemandChange,
@@ -42,6 +43,10 @@ __all__ = [
     "DemandUpdate",
     "FilterHashes",
     "JointFilter",
+    "Subscription",
+    "SubscriptionKey",
+    "SubscriptionRecord",
+    "Subscriptions",
     "TopicDemand",
     "TreeDemand",
     "around",

@@ -29,12 +29,14 @@ _EXPIRY_SLACK: Final = 1_000
 @dataclass(slots=True)
 class HeldBatch:
     """Events that wait for the acknowledgements of neighbours. `hops` are those that have not acknowledged them, each
-    with the highest QoS that it wants; around those in `detoured` they were sent once."""
+    with the highest QoS that it wants; around those in `detoured` they were sent once. `untried` are those whose links
+    were up, and had no room yet."""
 
     tree: int
     batch: EventBatch
     hops: dict[str, int]
     detoured: set[str] = field(default_factory=set)
+    untried: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,14 @@ class Custody:
         unsent = self._unsent.get((hop, tree), {})
         while unsent:
             yield unsent.pop(next(iter(unsent)))
+
+    def get(self, first: EventId) -> HeldBatch | None:
+        """Returns the events that are in custody under their first one; None where there are none."""
+        return self._held.get(first)
+
+    def take_unsent(self, hop: str, held: HeldBatch) -> bool:
+        """Counts events as sent to a neighbour; returns whether they were not on the link to it."""
+        return self._unsent.get((hop, held.tree), {}).pop(held.batch.first, None) is not None
 
     def unsend(self, hop: str, firsts: Iterable[EventId]) -> None:
         """Takes back what was on the link to a neighbour and is lost: it is to be sent again, before all else."""

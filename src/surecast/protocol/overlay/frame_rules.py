@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from surecast.errors import PeerError
+from surecast.protocol.demand import Subscription
 from surecast.protocol.link import CONTROL
 from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, UnknownFrame
 from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
@@ -49,6 +50,8 @@ def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, 
             raise PeerError(f"{neighbour} sent {what} on tree {frame.tree}, on which it is no neighbour")
         if isinstance(frame, Events):
             _check_events(plan, neighbour, frame)
+        elif isinstance(frame, Subscription):
+            _check_subscription(plan, neighbour, frame)
     if lane != lane_of(frame):
         raise PeerError(f"{neighbour} sent a frame of lane {lane_of(frame)} on lane {lane}")
 
@@ -68,6 +71,13 @@ def _check_detour(plan: OverlayPlan, receiver: str, neighbour: str, detour: Deto
         if not frame.attempt:
             raise PeerError(f"{neighbour} sent a detour of assured events; a detour is at best effort")
         _check_events(plan, neighbour, frame)
+    elif isinstance(frame, Subscription):
+        _check_subscription(plan, neighbour, frame)
+
+
+def _check_subscription(plan: OverlayPlan, neighbour: str, frame: Subscription) -> None:
+    if frame.home not in plan.brokers or plan.trees[frame.tree].refresh != "end-to-end":
+        raise PeerError(f"{neighbour} sent a subscription of {frame.home} on tree {frame.tree}, on which there is none")
 
 
 def _check_events(plan: OverlayPlan, neighbour: str, events: Events) -> None:

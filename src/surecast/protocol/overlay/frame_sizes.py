@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from surecast.protocol.demand import EVERY_CONTENT, DemandBucket, DemandHashes, DemandUpdate, JointFilter
+from surecast.protocol.demand import EVERY_CONTENT, DemandBucket, DemandHashes, DemandUpdate, JointFilter, Subscription
 from surecast.protocol.overlay.event_codec import event_bytes
 from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, UnknownFrame
 
@@ -57,6 +57,7 @@ _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     DemandUpdate: lambda frame: 1 + _filters_bytes(frame.change.removed) + _filters_bytes(frame.change.added),
     DemandHashes: lambda frame: 6 + _SUM_BYTES * len(frame.sums),
     DemandBucket: lambda frame: 3 + _filters_bytes(frame.filters),
+    Subscription: lambda frame: 18 + _text_bytes(frame.home) + _filters_bytes((frame.joint,)) - 4,
     LinkStates: _states_bytes,
     UnknownFrame: lambda frame: 0,
 }

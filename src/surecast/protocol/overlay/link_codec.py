@@ -7,7 +7,7 @@ or one by one, are read or raise PeerError.
     ACK = 2, PING = 3, PONG = 4            without a number
     HELLO = 1                              the first of each end, and only then
     EVENTS, DETOUR, UPDATE, HASHES,        with a number
-    BUCKET, STATES = 65 ... 70
+    BUCKET, STATES, SUBSCRIPTION = 65 ... 71
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from surecast.errors import PeerError
 from surecast.protocol.codec import (
+    BOOL,
     F64,
     REST,
     TEXT,
@@ -37,6 +38,7 @@ from surecast.protocol.demand import (
     DemandChange,
     DemandHashes,
     DemandUpdate,
+    Subscription,
 )
 from surecast.protocol.link import LinkAck, LinkHello, NumberedFrame, SessionName
 from surecast.protocol.overlay.event_codec import event_parts, read_events
@@ -63,9 +65,9 @@ _NUMBERED: Final = Struct(">IBQ")
 _NUMBER: Final = Struct(">Q")
 _SUM: Final = Struct(">BHQ")
 _HELLO, _ACK, _PING, _PONG = 1, 2, 3, 4
-_EVENTS, _DETOUR, _UPDATE, _HASHES, _BUCKET, _STATES = range(65, 71)
+_EVENTS, _DETOUR, _UPDATE, _HASHES, _BUCKET, _STATES, _SUBSCRIPTION = range(65, 72)
 _HAS_NUMBER, _IS_OPTIONAL = 0x40, 0x80
-_DETOURED: Final = (_EVENTS, _UPDATE, _HASHES, _BUCKET)
+_DETOURED: Final = (_EVENTS, _UPDATE, _HASHES, _BUCKET, _SUBSCRIPTION)
 
 
 class _SumForm(Form):
@@ -108,6 +110,10 @@ _NUMBERED_LAYOUTS: Final[dict[type, tuple[int, Layout[Any]]]] = {
         Layout("sums", DemandHashes, tree=U8, side=choice(("announced", "held")), sums=many(_SumForm())),
     ),
     DemandBucket: (_BUCKET, Layout("bucket", DemandBucket, tree=U8, bucket=U16, filters=many(FILTER))),
+    Subscription: (
+        _SUBSCRIPTION,
+        Layout("subscription", Subscription, tree=U8, home=TEXT, issued=pair(U64, U64), joint=FILTER, is_wanted=BOOL),
+    ),
     LinkStates: (_STATES, Layout("states", LinkStates, states=many(_STATE, U16))),
 }
 _DETOUR_LAYOUT: Final[Layout[Any]] = Layout(

@@ -22,6 +22,10 @@ class HopAccounts:
     detoured: int = 0
     on_link: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
+    transmitted: int = 0
+    """Events that were sent to it for the first time, or were lost at once as there was no connection."""
+    retransmitted: int = 0
+    """Events in custody that were sent to it again, or could not be when they were due."""
 
     def problem(self, in_custody: int) -> str:
         """Returns what does not add up; nothing where all does."""
@@ -40,4 +44,6 @@ class NodeAccounts:
     too_old: int = 0
     expired: int = 0
     delivered: int = 0
+    subscriptions_lost: int = 0
+    """Subscriptions that were to be refreshed from end to end over a link that was down."""
     hops: dict[str, HopAccounts] = field(default_factory=dict)

@@ -21,7 +21,10 @@ class NodeSettings:
     """Limits and times of a node.
 
     `resume_s`: how long what is on a link is kept while the link is down; 0 gives it up at once.
-    `refresh_s`: time between two comparisons of demand on a link that stays up.
+    `refresh_s`: time between two comparisons of demand on a link that stays up, and between two times that a home
+    broker sends its subscriptions where they are refreshed from end to end.
+    `timeout_s`: age at which a subscription that was not refreshed from end to end is taken out.
+    `retransmission_interval_s`: time between two transmissions of an event in custody; 0 sends it at every link-up.
     `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
     `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
     `custody_events_max`: events of one tree in custody for one neighbour; beyond it no more are taken that it wants.
@@ -29,6 +32,8 @@ class NodeSettings:
 
     resume_s: float = 30.0
     refresh_s: float = 60.0
+    timeout_s: float = 180.0
+    retransmission_interval_s: float = 0.0
     grace_s: float = 5.0
     window_bytes: int = 4 << 20
     queue_bytes_max: int = 16 << 20

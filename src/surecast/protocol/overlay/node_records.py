@@ -5,6 +5,7 @@
     oa ORIGIN ...        events that were in custody and need it no more
     od ORIGIN ...        events that came at best effort and were delivered
     os TREE NEIGHBOUR .. a filter that a neighbour announced, and how often
+    oe TREE HOME ...     a subscription that is refreshed from end to end, and the neighbour from which it came
 
 Events are named by their first one: origin (with its length in front), incarnation and number, eight bytes each.
 """
@@ -17,7 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from surecast.errors import PeerError
 from surecast.protocol.codec import REST, TEXT, U8, U16, U32, U64, CodecError, Layout, many, pair
-from surecast.protocol.demand import JointFilter
+from surecast.protocol.demand import JointFilter, SubscriptionRecord
 from surecast.protocol.overlay.custody import HandledBatch, StoredBatch
 from surecast.protocol.overlay.event_codec import event_parts, read_events
 from surecast.protocol.overlay.event_id import EventId
@@ -32,7 +33,7 @@ NodeKey: TypeAlias = tuple[Any, ...]
 INCARNATION_KEY: Final = b"oi"
 
 _BATCH: Final = Struct(">QQ")
-_PREFIXES: Final = {"held": b"oh", "handled": b"oa", "delivered": b"od", "demand": b"os"}
+_PREFIXES: Final = {"held": b"oh", "handled": b"oa", "delivered": b"od", "demand": b"os", "subscription": b"oe"}
 _KINDS: Final = {prefix: kind for kind, prefix in _PREFIXES.items()}
 
 
@@ -48,8 +49,16 @@ class _DemandKey(NamedTuple):
     joint: JointFilter
 
 
+class _SubscriptionKey(NamedTuple):
+    tree: int
+    home: str
+    joint: JointFilter
+
+
 _EVENTS_KEY: Final = Layout("key of events", EventId, origin=TEXT, incarnation=U64, number=U64)
 _DEMAND_KEY: Final = Layout("key of demand", _DemandKey, tree=U8, neighbour=TEXT, joint=FILTER)
+_SUBSCRIPTION_KEY: Final = Layout("key of a subscription", _SubscriptionKey, tree=U8, home=TEXT, joint=FILTER)
+_SUBSCRIPTION: Final = Layout("subscription", SubscriptionRecord, source=TEXT, issued=pair(U64, U64))
 _HELD: Final = Layout("events in custody", _HeldRow, tree=U8, hops=many(pair(TEXT, U8), U16), events=REST)
 _HANDLED: Final[Layout[Any]] = Layout("handled events", dict, count=U32)
 _COUNT: Final[Layout[Any]] = Layout("demand", dict, count=U32)
@@ -65,13 +74,17 @@ def node_records(journal: Iterable[tuple[NodeKey, Any]]) -> Iterator[tuple[bytes
     for (kind, *names), value in journal:
         if kind == "demand":
             key = b"os" + _DEMAND_KEY.encode(_DemandKey(*names))
+        elif kind == "subscription":
+            key = b"oe" + _SUBSCRIPTION_KEY.encode(_SubscriptionKey(*names))
         else:
             origin = names[0].encode()
             key = _PREFIXES[kind] + len(origin).to_bytes(2, "big") + origin + _BATCH.pack(*names[1:])
         yield key, None if value is None else _value(value)
 
 
-def _value(value: StoredBatch | HandledBatch | int) -> bytes:
+def _value(value: StoredBatch | HandledBatch | SubscriptionRecord | int) -> bytes:
+    if isinstance(value, SubscriptionRecord):
+        return _SUBSCRIPTION.encode(value)
     if isinstance(value, StoredBatch):
         head, data = event_parts(Events(value.tree, value.batch))
         return _HELD.encode(_HeldRow(value.tree, value.hops, head + data))
@@ -94,6 +107,8 @@ def read_node_record(key: bytes, value: bytes) -> tuple[NodeKey, Any]:
         raise CodecError(f"overlay record: a key that begins with {key[:2]!r}")
     if kind == "demand":
         return (kind, *_DEMAND_KEY.decode(key[2:])), _COUNT.decode(value)["count"]
+    if kind == "subscription":
+        return (kind, *_SUBSCRIPTION_KEY.decode(key[2:])), _SUBSCRIPTION.decode(value)
     first = _EVENTS_KEY.decode(key[2:])
     if kind != "held":
         return (kind, *first), HandledBatch(first, _HANDLED.decode(value)["count"], kind == "handled")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol, TypeAlias
 
-from surecast.protocol.demand import DemandFrame
+from surecast.protocol.demand import DemandFrame, Subscription
 from surecast.protocol.filters import Value
 from surecast.protocol.link import LinkAck, NumberedFrame
 from surecast.protocol.overlay.event_id import EventId
@@ -82,7 +82,7 @@ class Detoured:
     sender: str
     path: tuple[str, ...]
     via: str
-    frame: Events | DemandFrame
+    frame: Events | DemandFrame | Subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class UnknownFrame:
     kind: int
 
 
-Frame: TypeAlias = Events | Detoured | LinkStates | UnknownFrame | DemandFrame
+Frame: TypeAlias = Events | Detoured | LinkStates | UnknownFrame | DemandFrame | Subscription
 
 Written: TypeAlias = NumberedFrame[Frame] | LinkAck
 """A frame or an acknowledgement, as it goes over a connection."""

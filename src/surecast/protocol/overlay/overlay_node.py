@@ -14,19 +14,14 @@ from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any
 
-from surecast.protocol.demand import (
-    LOCAL,
-    DemandFrame,
-    JointFilter,
-    TreeDemand,
-    around,
-)
+from surecast.protocol.demand import LOCAL, JointFilter
 from surecast.protocol.filters import Event, Value
 from surecast.protocol.link import CONTROL, LinkAck, LinkHello, NumberedFrame
 from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.frame_rules import check_frame
 from surecast.protocol.overlay.node_accounts import HopAccounts, NodeAccounts
+from surecast.protocol.overlay.node_demand import DISK_KINDS, NodeDemand
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
 from surecast.protocol.overlay.overlay_frames import (
     Body,
@@ -41,6 +36,7 @@ from surecast.protocol.overlay.overlay_frames import (
 )
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
+from surecast.protocol.overlay.retransmission import Retransmission
 from surecast.protocol.overlay.unseen import runs_of, take_unseen
 
 __all__ = ["OverlayNode"]
@@ -83,13 +79,16 @@ class OverlayNode:
         self.custody = Custody(self.journal, settings.custody_events_max)
         self._parts = tuple(scheme_parts(tree.scheme) for tree in plan.trees)
         self._has_detours = any(parts.detours for parts in self._parts)
-        self._demands = [self._tree_demand(tree) for tree in range(len(plan.trees))]
         self._view = OverlayView(name, plan, incarnation)
         self._links = NodeLinks(name, plan, incarnation, settings)
-        self._arounds: dict[tuple[int, str, str], str] = {}
+        self._demand = NodeDemand(
+            name, plan, incarnation, settings, self._links, self._view, self.accounts, self.journal
+        )
+        self._again = Retransmission(settings.retransmission_interval_s)
         self._attempts: dict[str, SeenEvents] = {}
         self._deliveries: list[EventBatch] = []
         self._number = 0
+        self._started_s = now
         self._settles_s = now + settings.grace_s
         self._refreshes_s = now + settings.refresh_s
 
@@ -97,10 +96,14 @@ class OverlayNode:
 
     def demand(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> None:
         """Takes in a change of what the broker's own clients want: the first of them to want something, the last."""
-        wanted = (tuple(added), tuple(removed))
-        for number, demand in enumerate(self._demands):
-            mine = [[joint for joint in joints if number in self.plan.trees_for(joint.topic)] for joints in wanted]
-            self._tell(number, demand.local(*mine))
+        self._demand.change(added, removed)
+        self._end_overfull()
+
+    def refresh(self, joint: JointFilter) -> None:
+        """Sends again what the broker's own clients want, on trees that are refreshed from end to end; so does a tick
+        every R."""
+        self._demand.refresh(joint)
+        self._end_overfull()
 
     def publish(
         self,
@@ -137,6 +140,10 @@ class OverlayNode:
         """Returns whether publishers to a topic should wait: a link that their events may need is congested."""
         return self._is_congested(self.plan.tree_of(topic), LOCAL)
 
+    def wanted_by(self, neighbour: str, tree: int) -> list[JointFilter]:
+        """Returns what a neighbour has announced on a tree, sorted."""
+        return self._demand.wanted_by(neighbour, tree)
+
     # Links
 
     def hello(self, neighbour: str) -> LinkHello:
@@ -156,10 +163,12 @@ class OverlayNode:
             state = self._view.link_changed(neighbour, is_up=True)
             self._links.put(neighbour, CONTROL, LinkStates(self._view.states))
             self._flood((state,), besides=neighbour)
-            self._view_changed()
-        for number in self._links.trees_of(neighbour):
-            self._tell(number, self._demands[number].compare(neighbour, is_resumed=resumption.is_received_resumed))
+            self._demand.view_changed()
+        self._demand.compare(neighbour, is_resumed=resumption.is_received_resumed)
+        self._end_overfull()
         self._pump(neighbour)
+        for held in self._again.due_at_link_up(self.custody, neighbour):
+            self._transmit(held, neighbour)
 
     def link_down(self, neighbour: str, now: float) -> None:
         """The connection to a neighbour broke, or the detector has given it up."""
@@ -167,7 +176,7 @@ class OverlayNode:
         self._links.down_since[neighbour] = now
         if self._has_detours:
             self._flood((self._view.link_changed(neighbour, is_up=False),), besides=neighbour)
-            self._view_changed()
+            self._demand.view_changed()
         if not self.settings.resume_s or neighbour in self._links.stuck:
             self._give_up(neighbour)
         for held in self.custody.waiting_for(neighbour):
@@ -194,12 +203,13 @@ class OverlayNode:
             news = tuple(state for state in frame.states if self._has_detours and self._view.take(state))
             if news:
                 self._flood(news, besides=neighbour)
-                self._view_changed()
+                self._demand.view_changed()
                 for hop in self._links.sessions:  # there may be a way now for what had none
                     for held in self.custody.waiting_for(hop) if not self._links.is_up(hop) else ():
                         self._detour_held(held, hop)
         elif not isinstance(frame, UnknownFrame):
-            self._tell(frame.tree, self._demands[frame.tree].receive(neighbour, frame))
+            self._demand.receive(neighbour, frame, now)
+            self._end_overfull()
 
     def output(self, neighbour: str) -> list[Written]:
         """Returns what to write to a neighbour now; to be called after `journal` was committed. PeerError where it
@@ -215,81 +225,43 @@ class OverlayNode:
 
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next."""
-        return min(self._settles_s, self._refreshes_s, self.custody.next_timer(), self._links.next_timer())
+        again_s = self._again.next_timer(self.custody)
+        return min(self._settles_s, self._refreshes_s, self.custody.next_timer(), self._links.next_timer(), again_s)
 
     def tick(self, now: float) -> None:
         """Does what is due."""
         if now >= self._settles_s:
             self._settles_s = inf
-            for number, demand in enumerate(self._demands):
-                self._tell(number, demand.settle())
+            self._demand.settle()
         if now >= self._refreshes_s:
             self._refreshes_s = now + self.settings.refresh_s
             self._links.find_stuck()
-            for neighbour in self._links.up():
-                for number in self._links.trees_of(neighbour):
-                    self._tell(number, self._demands[number].compare(neighbour, is_resumed=True))
-            for number, hop, target in self._arounds:
-                self._tell(number, self._demands[number].compare(around(hop, target), is_resumed=True))
+            self._demand.refresh_all(now)
+        self._end_overfull()
         for neighbour, since_s in list(self._links.down_since.items()):
             if now >= since_s + self.settings.resume_s:
                 self._give_up(neighbour)
         for held, unsent in self.custody.expire(now):
             for hop in unsent:
                 self.accounts.hops[hop].dropped["expired"] += held.batch.count
+        for held in self._again.due(self.custody, now):
+            for hop in held.hops:
+                self._transmit(held, hop)
 
     def restore(self, records: Mapping[tuple[Any, ...], Any]) -> None:
         """Takes back what was on disk, before anything else happens to a node that was started again."""
-        held = {key: record for key, record in records.items() if key[0] != "demand"}
-        demand: dict[tuple[int, str], list[JointFilter]] = {}
-        for key, count in records.items():
-            if key[0] == "demand":
-                demand.setdefault((key[1], key[2]), []).extend([key[3]] * count)
-        self.custody.restore(held)
-        for number, parts in enumerate(self._parts):
-            for neighbour in self.plan.tree_neighbours(number, self.name) if parts.custody else ():
-                self._demands[number].restore(neighbour, demand.get((number, neighbour), ()))
+        self.custody.restore({key: record for key, record in records.items() if key[0] not in DISK_KINDS})
+        self._demand.restore(records, self._started_s)
+        self._again.restored(self.custody, list(self._links.sessions), self._started_s)
         for hop in self._links.sessions:
             self.accounts.hops[hop].offered += self.custody.events_unsent(hop)
 
     # Inside
 
-    def _tree_demand(self, tree: int) -> TreeDemand:
-        plan, name = self.plan, self.name
-        algorithms = {hop: plan.algorithm(tree, name, hop) for hop in plan.tree_neighbours(tree, name)}
-        return TreeDemand(tree, algorithms, plan.parent(tree, name), plan.trees[tree].root is not None)
-
-    def _tell(self, tree: int, frames: list[tuple[str, DemandFrame]]) -> None:
-        """Sends demand; what is for a neighbour whose session has ended is left to the comparison when it is back."""
-        if self._parts[tree].custody:
-            demand = self._demands[tree]
-            for source, change in demand.changed:
-                for joint in dict.fromkeys([*change.removed, *change.added]) if source in self._links.sessions else ():
-                    self.journal.append(
-                        (("demand", tree, source, joint), demand.table.held[source].count(joint) or None)
-                    )
-        self._demands[tree].changed.clear()
-        for to, frame in frames:
-            hop, _, target = to.partition("\0")
-            if target:
-                self._tell_around(tree, hop, target, frame)
-            elif self._links.put_control(to, frame):
-                self._give_up(to)
-
-    def _tell_around(self, tree: int, hop: str, target: str, frame: DemandFrame) -> None:
-        """Sends demand around a neighbour that is down; what is lost is repaired by the next comparison."""
-        path, via = self._view.path_to(target), self._arounds.get((tree, hop, target))
-        if path and via is not None and self._links.is_up(path[0]):
-            self._links.put(path[0], CONTROL, Detoured(self.name, path[1:], via, frame))
-
-    def _view_changed(self) -> None:
-        """Asks the brokers that can be reached around neighbours that are down what they want."""
-        for number, parts in enumerate(self._parts):
-            for hop in self.plan.tree_neighbours(number, self.name) if parts.detours else ():
-                if not self._links.is_up(hop):
-                    for path, via in self._view.detours(number, hop):
-                        self._arounds[number, hop, path[-1]] = via if path[-1] != hop else self.name
-                        self._tell(number, self._demands[number].begin_around(hop, path[-1]))
+    def _end_overfull(self) -> None:
+        """Ends the sessions of links that are down on which too much demand waits; they compare it when they are up."""
+        while self._demand.overfull:
+            self._give_up(self._demand.overfull.popitem()[0])
 
     def _flood(self, states: tuple[NodeState, ...], besides: str) -> None:
         for hop in self._links.up():
@@ -316,7 +288,7 @@ class OverlayNode:
             if now >= batch.expires_s:
                 self.accounts.expired += batch.count
                 continue
-            for part, hops in self._route(events.tree, batch, source):
+            for part, hops in self._route(events.tree, batch, source, now):
                 if hops.pop(LOCAL, None) is not None:
                     self._deliver_best_effort(events.tree, part)
                 for hop, qos in hops.items():
@@ -335,27 +307,39 @@ class OverlayNode:
                 self.accounts.expired += fresh.count
                 self.custody.take(tree, fresh, {})
                 continue
-            for part, hops in self._route(tree, fresh, source):
+            for part, hops in self._route(tree, fresh, source, now):
                 if hops.pop(LOCAL, None) is not None:
                     self._deliver(take_unseen(part, self.custody.delivered, takes_too_old=True).parts)
                 held = self.custody.take(tree, part, hops)
-                for hop in hops:
-                    self.accounts.hops[hop].offered += part.count
-                    if held is not None:
-                        self._pump(hop)
-                        self._detour_held(held, hop)
+                if held is not None:
+                    self._begin(held, now)
 
-    def _route(self, tree: int, batch: EventBatch, source: str) -> list[tuple[EventBatch, dict[str, int]]]:
+    def _begin(self, held: HeldBatch, now: float) -> None:
+        """Sends events that were just taken over to their neighbours, or around those that are down."""
+        count = held.batch.count
+        for hop in held.hops:
+            accounts = self.accounts.hops[hop]
+            accounts.offered += count
+            if self._links.is_up(hop):
+                held.untried += (hop,)
+                self._pump(hop)
+                self._transmit(held, hop)
+            elif self._parts[held.tree].detours:
+                self._detour_held(held, hop)
+            else:
+                accounts.transmitted += count
+        self._again.began(held, now)
+
+    def _route(self, tree: int, batch: EventBatch, source: str, now: float) -> list[tuple[EventBatch, dict[str, int]]]:
         """Runs of events with the neighbours that are to have them, each with its QoS; not back to the source."""
-        demand = self._demands[tree]
-        wanted = demand.table.find(batch.topic)
+        wanted = self._demand.find(tree, batch.topic, now)
         if not wanted.conditional:
-            hops = demand.hops(wanted.always)
+            hops = self._demand.hops(tree, wanted.always)
             return [(batch, {hop: qos for hop, qos in hops.items() if hop != source or hop == LOCAL})]
         each = []
         for place in range(batch.count):
             attributes = batch.attributes[place] if batch.attributes else {}
-            hops = demand.hops(wanted.neighbours(Event(batch.topic, attributes)))
+            hops = self._demand.hops(tree, wanted.neighbours(Event(batch.topic, attributes)))
             each.append({hop: qos for hop, qos in hops.items() if hop != source or hop == LOCAL})
         return [(batch.part(start, stop), dict(hops)) for start, stop, hops in runs_of(each)]
 
@@ -385,9 +369,11 @@ class OverlayNode:
             accounts.detoured += count
         elif not session.is_connected and (hop not in self._links.down_since or not self.settings.resume_s):
             accounts.dropped["link-down"] += count
+            accounts.transmitted += 0 if self._parts[events.tree].detours else count
         elif session.waiting(events.tree) > self.settings.queue_bytes_max:
             accounts.dropped["queue-full"] += count
         else:
+            accounts.transmitted += count
             accounts.on_link += count
             self._links.put(hop, events.tree, events)
 
@@ -414,8 +400,9 @@ class OverlayNode:
         if isinstance(frame, Events):
             self.accounts.received += frame.batch.count
             self._accept(frame, detour.via, now)
-        elif self._demands[frame.tree].is_around(name := around(detour.via, detour.sender)):
-            self._tell(frame.tree, self._demands[frame.tree].receive(name, frame))
+        else:
+            self._demand.take_detour(detour, now)
+            self._end_overfull()
 
     def _pass_detour(self, detour: Detoured) -> None:
         hop, *rest = detour.path
@@ -432,16 +419,34 @@ class OverlayNode:
         self.accounts.hops[hop].dropped[reason] += events.batch.count
 
     def _pump(self, hop: str) -> None:
-        """Puts events in custody on the link to a neighbour, as far as the lane of each tree takes them."""
+        """Puts events in custody on the link to a neighbour, as far as the lane of each tree takes them. Where they are
+        sent again at an interval they wait for it."""
         session = self._links.sessions[hop]
-        if not session.is_connected:
+        if not session.is_connected or self._again.interval_s:
             return
         for tree in self._links.trees_of(hop):
             for held in self.custody.unsent(hop, tree) if session.waiting(tree) <= self.settings.window_bytes else ():
-                self.accounts.hops[hop].on_link += held.batch.count
-                self._links.put(hop, tree, Events(tree, held.batch.at_most(held.hops[hop])))
+                self._put_held(held, hop)
                 if session.waiting(tree) > self.settings.window_bytes:
                     break
+
+    def _transmit(self, held: HeldBatch, hop: str) -> None:
+        """Puts events in custody on the link to a neighbour, unless they are there or its lane is full."""
+        session = self._links.sessions[hop]
+        if not session.is_connected:
+            self.accounts.hops[hop].retransmitted += 0 if self._parts[held.tree].detours else held.batch.count
+        elif session.waiting(held.tree) <= self.settings.window_bytes and self.custody.take_unsent(hop, held):
+            self._put_held(held, hop)
+
+    def _put_held(self, held: HeldBatch, hop: str) -> None:
+        accounts, count = self.accounts.hops[hop], held.batch.count
+        if hop in held.untried:
+            held.untried = tuple(other for other in held.untried if other != hop)
+            accounts.transmitted += count
+        else:
+            accounts.retransmitted += count
+        accounts.on_link += count
+        self._links.put(hop, held.tree, Events(held.tree, held.batch.at_most(held.hops[hop])))
 
     def _acknowledged(self, neighbour: str, frames: Iterable[NumberedFrame[Frame]]) -> None:
         accounts = self.accounts.hops[neighbour]

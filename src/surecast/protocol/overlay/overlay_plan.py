@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Literal
 from zlib import crc32
 
 from surecast.errors import ConfigurationError
@@ -30,14 +30,16 @@ class SchemeParts:
 
     `custody`: events and their forwarding sets are on disk until each neighbour has acknowledged them.
     `detours`: every broker knows the state of all links, and events are sent around what has failed.
+    `refreshes`: where demand is refreshed from end to end, home brokers send subscriptions again and again.
     """
 
     custody: bool = False
     detours: bool = False
+    refreshes: bool = True
 
 
 _SCHEMES: Final[Mapping[str, SchemeParts]] = {
-    "none": SchemeParts(),
+    "none": SchemeParts(refreshes=False),
     "periodic-subscription": SchemeParts(),
     "buffering": SchemeParts(custody=True),
     "bypass": SchemeParts(detours=True),
@@ -49,7 +51,7 @@ def scheme_parts(scheme: str) -> SchemeParts:
     """Returns the parts that a scheme uses.
 
     >>> scheme_parts("bypass-buffering")
-    SchemeParts(custody=True, detours=True)
+    SchemeParts(custody=True, detours=True, refreshes=True)
     """
     if scheme not in _SCHEMES:
         raise ConfigurationError(f"no scheme {scheme!r}; use one of {', '.join(_SCHEMES)}")
@@ -61,6 +63,8 @@ class Tree:
     """One spanning tree. With a `root`, demand is announced to the parent alone and events go to it in any case.
 
     `algorithm` says what of the demand behind a link is announced over it; `algorithms` names it for single links.
+    `refresh` says how a broker that has lost its table has it again: `link`, by a comparison at every link-up, or
+    `end-to-end`, when the home brokers send their subscriptions again. Then there are no summaries.
     """
 
     links: tuple[Link, ...]
@@ -68,6 +72,7 @@ class Tree:
     algorithm: str = "covering"
     algorithms: tuple[tuple[Link, str], ...] = ()
     root: str | None = None
+    refresh: Literal["link", "end-to-end"] = "link"
 
 
 @dataclass(frozen=True)
@@ -178,24 +183,30 @@ def _check(plan: OverlayPlan) -> None:
         raise ConfigurationError(f"plan: {len(plan.trees)} trees; an overlay has 1 to {TREES_MAX}")
     pairs = _check_links("links", plan.links, brokers)
     for number, tree in enumerate(plan.trees):
-        where = f"trees[{number}]"
-        scheme_parts(tree.scheme)
-        own = _check_links(where, tree.links, brokers)
-        if own - pairs:
-            raise ConfigurationError(f"plan: {where}: {sorted(own - pairs)[0]} is no link of the overlay")
-        if len(own) != len(brokers) - 1 or not _is_connected(plan.brokers, tree.links):
-            raise ConfigurationError(f"plan: {where}: its {len(own)} links are no tree of all {len(brokers)} brokers")
-        if tree.root is not None and tree.root not in brokers:
-            raise ConfigurationError(f"plan: {where}.root: {tree.root!r} is no broker of the overlay")
-        for link, _ in tree.algorithms:
-            if _pair(*link) not in own:
-                raise ConfigurationError(f"plan: {where}.algorithms: {link} is no link of this tree")
+        _check_tree(plan, f"trees[{number}]", tree, pairs)
     names = [prefix for prefix, _ in plan.prefixes]
     if "" not in names or len(set(names)) < len(names):
         raise ConfigurationError("plan: prefixes: each stands once, and the empty one, for all other topics, is there")
     for prefix, trees in plan.prefixes:
         if not trees or not all(0 <= tree < len(plan.trees) for tree in trees):
             raise ConfigurationError(f"plan: prefixes[{prefix!r}]: {trees} are not trees of the plan")
+
+
+def _check_tree(plan: OverlayPlan, where: str, tree: Tree, pairs: set[Link]) -> None:
+    brokers = set(plan.brokers)
+    scheme_parts(tree.scheme)
+    own = _check_links(where, tree.links, brokers)
+    if own - pairs:
+        raise ConfigurationError(f"plan: {where}: {sorted(own - pairs)[0]} is no link of the overlay")
+    if len(own) != len(brokers) - 1 or not _is_connected(plan.brokers, tree.links):
+        raise ConfigurationError(f"plan: {where}: its {len(own)} links are no tree of all {len(brokers)} brokers")
+    if tree.root is not None and tree.root not in brokers:
+        raise ConfigurationError(f"plan: {where}.root: {tree.root!r} is no broker of the overlay")
+    if tree.refresh not in ("link", "end-to-end"):
+        raise ConfigurationError(f"plan: {where}.refresh: {tree.refresh!r}; write 'link' or 'end-to-end'")
+    for link, _ in tree.algorithms:
+        if _pair(*link) not in own:
+            raise ConfigurationError(f"plan: {where}.algorithms: {link} is no link of this tree")
 
 
 def _check_links(where: str, links: Iterable[Link], brokers: set[str]) -> set[Link]:

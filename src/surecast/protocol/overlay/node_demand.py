@@ -1,0 +1,238 @@
+"""What a node knows of who wants what, on all trees, and how that travels: over links, around failures, to disk.
+
+Demand is refreshed link by link (comparisons of hashes at every link-up and every R) or from end to end (each home
+broker sends its subscriptions along the whole tree again every R), as the plan has it for each tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import inf
+from typing import Any
+
+from surecast.errors import PeerError
+from surecast.protocol.demand import (
+    DemandFrame,
+    JointFilter,
+    Subscription,
+    SubscriptionKey,
+    SubscriptionRecord,
+    Subscriptions,
+    TopicDemand,
+    TreeDemand,
+    around,
+)
+from surecast.protocol.link import CONTROL
+from surecast.protocol.overlay.node_accounts import NodeAccounts
+from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
+from surecast.protocol.overlay.overlay_frames import Detoured
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_view import OverlayView
+
+__all__ = ["DISK_KINDS", "NodeDemand"]
+
+DISK_KINDS = frozenset({"demand", "subscription"})
+"""The kinds of records on disk that are about demand; the kind is the first part of a key."""
+
+
+class NodeDemand:
+    """The demand of all trees at one node. `overfull` has the neighbours that take none of it for too long."""
+
+    def __init__(
+        self,
+        name: str,
+        plan: OverlayPlan,
+        incarnation: int,
+        settings: NodeSettings,
+        links: NodeLinks,
+        view: OverlayView,
+        accounts: NodeAccounts,
+        journal: list[tuple[tuple[Any, ...], Any]],
+    ):
+        self.name = name
+        self.overfull: dict[str, None] = {}
+        self._plan = plan
+        self._settings = settings
+        self._links = links
+        self._view = view
+        self._accounts = accounts
+        self._journal = journal
+        self._parts = tuple(scheme_parts(tree.scheme) for tree in plan.trees)
+        self._trees: dict[int, TreeDemand] = {}
+        self._subscriptions: dict[int, Subscriptions] = {}
+        for number, tree in enumerate(plan.trees):
+            if tree.refresh == "end-to-end":
+                self._subscriptions[number] = self._make_subscriptions(number, incarnation)
+            else:
+                self._trees[number] = TreeDemand(number, *self._shape(number))
+        self._arounds: dict[tuple[int, str, str], str] = {}
+
+    def find(self, tree: int, topic: str, now: float) -> TopicDemand:
+        """Returns who wants events of a topic."""
+        if tree in self._trees:
+            return self._trees[tree].table.find(topic)
+        self._subscriptions[tree].expire(now)
+        self._keep(tree)
+        return self._subscriptions[tree].table.find(topic)
+
+    def wanted_by(self, neighbour: str, tree: int) -> list[JointFilter]:
+        """Returns what a neighbour has announced on a tree, sorted."""
+        return (self._trees.get(tree) or self._subscriptions[tree]).table.held[neighbour].filters()
+
+    def hops(self, tree: int, wanted: Mapping[str, int]) -> dict[str, int]:
+        """Returns the neighbours to which events go for all who want them, each with its highest QoS, sorted."""
+        return (self._trees.get(tree) or self._subscriptions[tree]).hops(wanted)
+
+    def change(self, added: Iterable[JointFilter], removed: Iterable[JointFilter]) -> None:
+        """Takes in a change of what the broker's own clients want."""
+        wanted = (tuple(added), tuple(removed))
+        for number in range(len(self._plan.trees)):
+            mine = [[joint for joint in joints if number in self._plan.trees_for(joint.topic)] for joints in wanted]
+            if number in self._trees:
+                self._tell(number, self._trees[number].local(*mine))
+            else:
+                self._spread(number, self._subscriptions[number].local(*mine))
+
+    def refresh(self, joint: JointFilter) -> None:
+        """Sends what the broker's own clients want again, on trees that are refreshed from end to end."""
+        for number in self._plan.trees_for(joint.topic):
+            if number in self._subscriptions:
+                self._spread(number, self._subscriptions[number].refresh(joint))
+
+    def refresh_all(self, now: float) -> None:
+        """Compares demand with all neighbours that are up, and sends what the broker's own clients want again."""
+        for neighbour in self._links.up():
+            self.compare(neighbour, is_resumed=True)
+        for number, hop, target in self._arounds:
+            self._tell(number, self._trees[number].compare(around(hop, target), is_resumed=True))
+        for number, subscriptions in self._subscriptions.items():
+            if self._parts[number].refreshes:
+                self._spread(number, subscriptions.refresh_all())
+            subscriptions.expire(now)
+            self._keep(number)
+
+    def compare(self, neighbour: str, is_resumed: bool) -> None:
+        """Begins to compare demand with a neighbour; `is_resumed` says that no frame of it is lost."""
+        for number in self._links.trees_of(neighbour):
+            if number in self._trees:
+                self._tell(number, self._trees[number].compare(neighbour, is_resumed=is_resumed))
+
+    def settle(self) -> None:
+        """Ends the grace period: comparisons are answered with what is known."""
+        for number, demand in self._trees.items():
+            self._tell(number, demand.settle())
+
+    def receive(self, neighbour: str, frame: DemandFrame | Subscription, now: float) -> None:
+        """Takes in what a neighbour wants."""
+        if isinstance(frame, Subscription):
+            self._take(neighbour, frame, now)
+        elif frame.tree in self._trees:
+            self._tell(frame.tree, self._trees[frame.tree].receive(neighbour, frame))
+        else:
+            raise PeerError(f"{neighbour} compares demand on tree {frame.tree}, which is refreshed from end to end")
+
+    def take_detour(self, detour: Detoured, now: float) -> None:
+        """Takes in what a broker wants that is reached around a failure."""
+        frame = detour.frame
+        if isinstance(frame, Subscription):
+            self._take(detour.via, frame, now)
+        elif frame.tree in self._trees and self._trees[frame.tree].is_around(name := around(detour.via, detour.sender)):
+            assert isinstance(frame, DemandFrame)
+            self._tell(frame.tree, self._trees[frame.tree].receive(name, frame))
+
+    def view_changed(self) -> None:
+        """Asks the brokers that can be reached around neighbours that are down what they want."""
+        for number, demand in self._trees.items():
+            for hop in self._plan.tree_neighbours(number, self.name) if self._parts[number].detours else ():
+                if not self._links.is_up(hop):
+                    for path, via in self._view.detours(number, hop):
+                        self._arounds[number, hop, path[-1]] = via if path[-1] != hop else self.name
+                        self._tell(number, demand.begin_around(hop, path[-1]))
+
+    def restore(self, records: Mapping[tuple[Any, ...], Any], now: float) -> None:
+        """Takes back what was on disk."""
+        demand: dict[tuple[int, str], list[JointFilter]] = {}
+        known: dict[int, dict[SubscriptionKey, SubscriptionRecord]] = {}
+        for key, record in records.items():
+            if key[0] == "demand":
+                demand.setdefault((key[1], key[2]), []).extend([key[3]] * record)
+            elif key[0] == "subscription":
+                known.setdefault(key[1], {})[SubscriptionKey(*key[2:])] = record
+        for number, parts in enumerate(self._parts):
+            if number in self._subscriptions:
+                self._subscriptions[number].restore(known.get(number, {}), now)
+            elif parts.custody:
+                for neighbour in self._plan.tree_neighbours(number, self.name):
+                    self._trees[number].restore(neighbour, demand.get((number, neighbour), ()))
+
+    # Inside
+
+    def _shape(self, tree: int) -> tuple[dict[str, str], str | None, bool]:
+        plan, name = self._plan, self.name
+        algorithms = {hop: plan.algorithm(tree, name, hop) for hop in plan.tree_neighbours(tree, name)}
+        return algorithms, plan.parent(tree, name), plan.trees[tree].root is not None
+
+    def _make_subscriptions(self, tree: int, incarnation: int) -> Subscriptions:
+        parts = self._parts[tree]
+        algorithms, parent, is_rooted = self._shape(tree)
+        timeout_s = self._settings.timeout_s
+        # What is on disk is there to outlive failures, and what is never refreshed cannot come in time.
+        never = parts.custody or not parts.refreshes
+        return Subscriptions(
+            tree,
+            self.name,
+            incarnation,
+            algorithms,
+            parent=parent,
+            is_rooted=is_rooted,
+            timeout_s=inf if never else timeout_s,
+            void_s=timeout_s,
+        )
+
+    def _tell(self, tree: int, frames: list[tuple[str, DemandFrame]]) -> None:
+        """Sends demand; what is for a neighbour whose session has ended is left to the comparison when it is back."""
+        demand = self._trees[tree]
+        if self._parts[tree].custody:
+            for source, change in demand.changed:
+                for joint in dict.fromkeys([*change.removed, *change.added]) if source in self._links.sessions else ():
+                    count = demand.table.held[source].count(joint)
+                    self._journal.append((("demand", tree, source, joint), count or None))
+        demand.changed.clear()
+        for to, frame in frames:
+            hop, _, target = to.partition("\0")
+            if target:
+                self._tell_around(tree, hop, target, frame)
+            elif self._links.put_control(to, frame):
+                self.overfull[to] = None
+
+    def _tell_around(self, tree: int, hop: str, target: str, frame: DemandFrame) -> None:
+        """Sends demand around a neighbour that is down; what is lost is repaired by the next comparison."""
+        path, via = self._view.path_to(target), self._arounds.get((tree, hop, target))
+        if path and via is not None and self._links.is_up(path[0]):
+            self._links.put(path[0], CONTROL, Detoured(self.name, path[1:], via, frame))
+
+    def _take(self, source: str, frame: Subscription, now: float) -> None:
+        if frame.tree not in self._subscriptions:
+            raise PeerError(f"{source} sent a subscription on tree {frame.tree}, whose demand is compared by link")
+        self._spread(frame.tree, self._subscriptions[frame.tree].receive(source, frame, now))
+
+    def _spread(self, tree: int, frames: list[tuple[str, Subscription]]) -> None:
+        """Sends subscriptions on along a tree, around what is down where the scheme has detours; else they are lost."""
+        self._keep(tree)
+        for hop, frame in frames:
+            if self._links.is_up(hop):
+                if self._links.put_control(hop, frame):
+                    self.overfull[hop] = None
+                continue
+            ways = self._view.detours(tree, hop) if self._parts[tree].detours else []
+            for path, via in ways:
+                if self._links.is_up(path[0]):
+                    self._links.put(path[0], CONTROL, Detoured(self.name, path[1:], via, frame))
+            self._accounts.subscriptions_lost += not ways
+
+    def _keep(self, tree: int) -> None:
+        """Has the subscriptions that changed on disk, where events wait there for whom they are about."""
+        changed = self._subscriptions[tree].changed
+        if changed and self._parts[tree].custody:
+            self._journal += [(("subscription", tree, *key), record) for key, record in changed.items()]
+        changed.clear()
