@@ -35,7 +35,7 @@ def loaded(code: str, *arguments: str) -> set[str]:
         "surecast.broker.group_run",
         "surecast.broker.broker_service",
         "surecast.cli.app",
-        "surecast.cli.applications",
+        "surecast.cli.broker",
         "surecast.client",
         "surecast.documents.source",
     ],
@@ -52,7 +52,7 @@ def test_the_configuration_of_a_group_loads_no_numeric_package(tmp_path: Path) -
     code = """
 from pathlib import Path
 from surecast.broker.group_config import config_of, load_broker_group
-from surecast.cli.applications import applications_of
+from surecast.cli.broker import applications_of
 group = load_broker_group(Path(sys.argv[1]))
 assert config_of(group, 1).listeners[0].port == 1883 and applications_of(group) == []
 """
@@ -91,7 +91,7 @@ except SystemExit:
     pass
 """
     commands = {module for module in loaded(code) if module.startswith("surecast.cli.")}
-    expected = {"app", "broker", "option_groups", "options", "output"}
+    expected = {"app", "broker", "options", "output"}
     assert commands == {f"surecast.cli.{name}" for name in expected}
 
 

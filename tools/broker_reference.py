@@ -15,7 +15,7 @@ from surecast.broker import config_models as models
 from surecast.broker import group_config as group
 from surecast.broker.overlay import overlay_file as overlay
 from surecast.broker.replica.group_file import PaxosSpec
-from surecast.documents.models import Spec
+from surecast.documents.validation import Spec
 
 Sections = list[tuple[str, Any]]
 

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from tests.pipeline.conftest import LEAN_RUN
 
 from surecast.pipeline.input_files import RECORD_SCHEMA, find_files, ranges_between, read_range
+from surecast.pipeline.pipeline_run import Counted, count_raw
 from surecast.pipeline.records import intervals, judged, viewing_session, zap_event
-from surecast.pipeline.run_accounts import Counted, count_raw
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -31,9 +31,9 @@ from surecast.broker.event_log import Alive, Lost, Record, Started, Stopped
 from surecast.cli.pipeline import app
 from surecast.errors import ConfigurationError
 from surecast.pipeline import RunReport, SparkServer, run_tables
+from surecast.pipeline.pipeline_run import count_raw, differences
 from surecast.pipeline.qos import ACCURACY, QUANTILES
 from surecast.pipeline.records import EVENT_COLUMNS
-from surecast.pipeline.run_accounts import count_raw, differences
 from surecast.pipeline.table_catalogue import CLEAN, TABLES
 from surecast.pipeline.table_definitions import VIEWS
 from surecast.pipeline.zap_views import ZAP_VIEWS

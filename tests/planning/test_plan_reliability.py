@@ -10,7 +10,7 @@ import pytest
 
 from surecast.errors import AssumptionError
 from surecast.planning import admit, choose_homes, compare_schemes, improvements, plan_deployment
-from surecast.planning.alternatives import alternatives_of, reliabilities
+from surecast.planning.reliability_advice import alternatives_of, reliabilities
 from surecast.scenario import System, build, parse_text
 
 CHAIN = """

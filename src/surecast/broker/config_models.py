@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, Wi
 
 from surecast.broker.security_acl import Wildcards
 from surecast.broker.store_base import Durability
-from surecast.documents.models import Name, Spec
 from surecast.documents.units import Duration, PositiveDuration, Rate, Size
+from surecast.documents.validation import Name, Spec
 from surecast.protocol.broker import BrokerSettings, ClientRule, Limits, LimitTable, Overflow, Overrides
 
 __all__ = [

@@ -21,8 +21,8 @@ from surecast.broker.config_models import (
 )
 from surecast.broker.replica import GroupSpec, ReplicaSpec, load_group
 from surecast.broker.replica.group_file import AddressText
-from surecast.documents.models import Name, Spec
 from surecast.documents.units import Duration, PositiveDuration
+from surecast.documents.validation import Name, Spec
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker import BrokerSettings, LimitTable
 

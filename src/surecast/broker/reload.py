@@ -12,8 +12,8 @@ from surecast.broker.config_models import BrokerConfig, HttpSpec, ListenerSpec
 from surecast.broker.security import read_users
 from surecast.broker.security_acl import AccessRules
 from surecast.broker.tls import certificate_context, tls_context
-from surecast.documents.models import Spec
 from surecast.documents.source import field_name
+from surecast.documents.validation import Spec
 from surecast.errors import Problem
 
 __all__ = ["Prepared", "merge", "prepare"]

@@ -6,14 +6,17 @@ import signal
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AsJson, parse_overrides
+from surecast.cli.options import AsJson, parse_overrides, takes_groups
 
-__all__ = ["app", "listener_count", "settings_of"]
+if TYPE_CHECKING:
+    from surecast.broker.group_config import BrokerGroupSpec
+    from surecast.protocol.group import Application
+
+__all__ = ["app", "applications_of", "listener_count", "settings_of"]
 
 app = typer.Typer(help="Run an MQTT broker, and ask a running one.", invoke_without_command=True)
 
@@ -123,7 +126,7 @@ def _run_replica(group: Path | None, number: int | None, others: list[str]) -> N
     from surecast.broker.group_run import run_group_broker
     from surecast.broker.replica.founding import LostStateError
     from surecast.broker.store_base import DamagedError
-    from surecast.cli.applications import applications_of
+    from surecast.cli.broker import applications_of
     from surecast.cli.output import print_error
 
     try:
@@ -325,3 +328,12 @@ def _show(data: dict[str, Any], noun: str, rows: list[list[str]], columns: tuple
     print_table(columns[:_IDENTIFIERS], columns[_IDENTIFIERS:], rows)
     if data["total"] > len(rows):
         console.print(f"{len(rows):,} of {data['total']:,} {noun}; see more with --limit", markup=False)
+
+
+def applications_of(group: BrokerGroupSpec) -> list[Application]:
+    """Returns the applications of a group, and imports only those."""
+    if group.zap is None:
+        return []
+    from surecast.zap.viewers_application import ZapViewers
+
+    return [ZapViewers((group.zap.top,), group.zap.every)]

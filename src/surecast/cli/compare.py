@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AsJson, Overrides, Pictures, TimeScale, parse_overrides
-from surecast.cli.scenario_options import SimulationOptions, Variants
+from surecast.cli.options import (
+    AsJson,
+    Overrides,
+    Pictures,
+    SimulationOptions,
+    TimeScale,
+    Variants,
+    parse_overrides,
+    takes_groups,
+)
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:

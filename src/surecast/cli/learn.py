@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AsJson
+from surecast.cli.options import AsJson, takes_groups
 from surecast.cli.pipeline import SparkServerOptions
 from surecast.errors import ConfigurationError
 

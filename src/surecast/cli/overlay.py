@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AsJson
-from surecast.cli.scenario_options import ScenarioInput
+from surecast.cli.options import AsJson, ScenarioInput, takes_groups
 from surecast.errors import AssumptionError, ConfigurationError
 
 if TYPE_CHECKING:

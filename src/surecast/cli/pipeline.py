@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AsJson
+from surecast.cli.options import AsJson, takes_groups
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:

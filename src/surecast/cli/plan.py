@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from surecast.cli import NOTHING_FITS
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AlgorithmNames, AsJson
+from surecast.cli.options import (
+    AlgorithmNames,
+    AsJson,
+    ScenarioInput,
+    SparkOptions,
+    spark_folder,
+    spark_settings,
+    takes_groups,
+)
 from surecast.cli.plan_output import plan_data, print_plan
-from surecast.cli.scenario_options import ScenarioInput
-from surecast.cli.spark import SparkOptions, spark_folder, spark_settings
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.scenario_options import ReportOutput, ScenarioInput, Variants
+from surecast.cli.options import ReportOutput, ScenarioInput, Variants, takes_groups
 
 __all__ = ["predict"]
 

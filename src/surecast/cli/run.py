@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import TimeScale
-from surecast.cli.scenario_options import ReportOutput, ScenarioInput
+from surecast.cli.options import ReportOutput, ScenarioInput, TimeScale, takes_groups
 
 __all__ = ["run"]
 

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AsJson, Overrides, parse_overrides
-from surecast.cli.scenario_options import ScenarioInput
+from surecast.cli.options import AsJson, Overrides, ScenarioInput, parse_overrides, takes_groups
 
 if TYPE_CHECKING:
     from surecast.scenario import System

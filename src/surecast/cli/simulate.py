@@ -7,9 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.scenario_options import ReportOutput, ScenarioInput, SimulationOptions, Variants
-from surecast.cli.spark import SparkOptions, spark_folder, spark_settings
+from surecast.cli.options import (
+    ReportOutput,
+    ScenarioInput,
+    SimulationOptions,
+    SparkOptions,
+    Variants,
+    spark_folder,
+    spark_settings,
+    takes_groups,
+)
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:

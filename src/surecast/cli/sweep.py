@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AlgorithmNames, AsJson
+from surecast.cli.options import AlgorithmNames, AsJson, ScenarioInput, takes_groups
 from surecast.cli.plan import check_file
-from surecast.cli.scenario_options import ScenarioInput
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surecast.cli.mqtt_options import MQTT_CONTEXT, ClientOptions, MqttCommand, Qos
-from surecast.cli.option_groups import takes_groups
-from surecast.cli.options import AsJson
+from surecast.cli.options import AsJson, takes_groups
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -1,19 +1,42 @@
-"""Validation errors in words that a reader of the file understands."""
+"""The base of all models of a file, and validation errors in words that a reader of the file understands."""
 
 from __future__ import annotations
 
 import difflib
 import json
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from pydantic_core import ErrorDetails
 
 from surecast.documents.source import DocumentKind, FieldPath, Source, has_part
 from surecast.errors import Problem
 
-__all__ = ["check_model", "field_hint", "path_in_data", "schema_nodes", "short_text", "value_at", "worded_problem"]
+__all__ = [
+    "Int",
+    "Name",
+    "Spec",
+    "check_model",
+    "field_hint",
+    "path_in_data",
+    "schema_nodes",
+    "short_text",
+    "value_at",
+    "worded_problem",
+]
+
+Int = Annotated[int, Field(strict=True)]
+Name = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")
+]
+
+
+class Spec(BaseModel):
+    """A part of a file: unknown fields are errors, and nothing changes after loading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
 
 M = TypeVar("M", bound=BaseModel)
 

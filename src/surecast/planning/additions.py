@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from surecast.errors import AssumptionError
-from surecast.planning.alternatives import current_scheme, reliabilities
+from surecast.planning.reliability_advice import current_scheme, reliabilities
 from surecast.scenario import Broker, Failures, OverlayLink, System, parse_distribution
 
 __all__ = ["Addition", "Deployment", "plan_deployment"]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import surecast.report.metric_catalogue as _catalogue  # registers the metrics
 from surecast.report.agreement import Agreement, Unmatched
 from surecast.report.builder import ReportBuilder
-from surecast.report.compare_tables import render_comparison
+from surecast.report.compare_tables import render_comparison, render_side_by_side
 from surecast.report.comparison import Comparison, Difference, Points, compare
 from surecast.report.conservation import Imbalance, check_accounts
 from surecast.report.figure import HOW, SCOPES, SOURCES, Figure
@@ -36,7 +36,6 @@ from surecast.report.report_files import as_dict, load, save
 from surecast.report.report_summary import Summary
 from surecast.report.report_tables import render
 from surecast.report.side_by_side import SideBySide, SideBySideFamily, SideBySideRow, place_side_by_side
-from surecast.report.side_by_side_tables import render_side_by_side
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -195,8 +195,8 @@ class SideBySide:
 
     def _repr_html_(self) -> str:
         """Returns the tables that the command prints, for a notebook."""
+        from surecast.report.compare_tables import render_side_by_side
         from surecast.report.data_frames import NOTEBOOK_ROWS, as_html
-        from surecast.report.side_by_side_tables import render_side_by_side
 
         return as_html(render_side_by_side(self, limit=NOTEBOOK_ROWS))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from surecast.broker.replica import Address, GroupFileError, GroupSpec, load_group
-from surecast.documents.models import Name
+from surecast.documents.validation import Name
 from surecast.errors import ConfigurationError
 
 GOOD = """name: plant

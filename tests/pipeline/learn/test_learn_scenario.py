@@ -12,7 +12,7 @@ from tests.pipeline.learn.logs_known import Truth, known_log, statistics_of
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.pipeline.learn import Learned, Statistics, learn_scenario, read_filter_samples
-from surecast.pipeline.learn.component_times import broker_periods, find_components
+from surecast.pipeline.learn.component_times import broker_periods, find_components, join_replicas, serving
 from surecast.pipeline.learn.log_statistics import (
     AvailabilityRow,
     ObservedPublications,
@@ -20,7 +20,6 @@ from surecast.pipeline.learn.log_statistics import (
     ReplicaSet,
     UptimeRow,
 )
-from surecast.pipeline.learn.replicas import join_replicas, serving
 from surecast.pipeline.learn.samples import Times
 from surecast.prediction import predict_dropping, predict_reliability
 from surecast.scenario import build, load_system, parse_text

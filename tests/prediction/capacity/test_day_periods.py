@@ -14,7 +14,7 @@ from surecast.prediction.capacity.day_periods import predict_periods
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.build.collect import Collector
 from surecast.scenario.build.periods import RatePeriod, build_periods
-from surecast.scenario.spec.periods import Periods
+from surecast.scenario.spec.workload import Periods
 
 TEXT = """
 surecast: 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from surecast.errors import TopologyError
 from surecast.scenario.network import LIGHT_IN_FIBRE_KM_PER_S, great_circle_km
 from surecast.scenario.topology.finish import SHORTEST_S, finish
-from surecast.scenario.topology.layout import drawing_layout
+from surecast.scenario.topology.positions import drawing_layout
 from surecast.scenario.topology.raw import RawTopology, ReadOptions
 
 OPTIONS = ReadOptions()

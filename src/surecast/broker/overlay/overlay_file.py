@@ -33,11 +33,10 @@ from surecast.broker.private import SECRET_BYTES_MIN, read_secret
 from surecast.broker.replica.addresses import Address, parse_address
 from surecast.broker.replica.group_file import AddressText
 from surecast.broker.store_base import Durability
-from surecast.documents.models import Name, Spec
 from surecast.documents.reading import read_source
 from surecast.documents.source import DocumentKind, FieldPath, Source, parse_field
 from surecast.documents.units import Duration, PositiveDuration, Size
-from surecast.documents.validation import check_model
+from surecast.documents.validation import Name, Spec, check_model
 from surecast.errors import ConfigurationError, ScenarioError
 from surecast.protocol.demand import SUMMARIES
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree, scheme_parts

@@ -15,11 +15,10 @@ from pydantic_core import PydanticCustomError
 from surecast.broker.config_models import Count, FilePath, ListenerSpec
 from surecast.broker.private import SECRET_BYTES_MIN, read_secret
 from surecast.broker.replica.addresses import Address, Place, parse_address
-from surecast.documents.models import Name, Spec
 from surecast.documents.reading import read_source
 from surecast.documents.source import DocumentKind, FieldPath
 from surecast.documents.units import Duration, PositiveDuration, Size
-from surecast.documents.validation import check_model
+from surecast.documents.validation import Name, Spec, check_model
 from surecast.errors import ConfigurationError, ScenarioError
 from surecast.group_times import BATCHING_S, LAZY_DELAY_S
 from surecast.protocol.paxos import PaxosSettings, Variant

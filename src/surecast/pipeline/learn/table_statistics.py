@@ -11,6 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from surecast.errors import ConfigurationError
 from surecast.event_log_records import FATES, PROBE_TOPICS
+from surecast.pipeline.learn.component_times import Membership, join_replicas
 from surecast.pipeline.learn.log_statistics import (
     BINS_PER_E,
     AvailabilityRow,
@@ -22,7 +23,6 @@ from surecast.pipeline.learn.log_statistics import (
     UptimeRow,
     binned,
 )
-from surecast.pipeline.learn.replicas import Membership, join_replicas
 from surecast.pipeline.learn.samples import Times
 
 __all__ = ["read_statistics"]

@@ -9,6 +9,17 @@ import numpy as np
 
 from surecast.errors import refuse_unknown
 from surecast.prediction.capacity.averaging import averaged_waiting
+from surecast.prediction.capacity.capacity_figures import (
+    KINDS,
+    add_brokers,
+    add_latest,
+    add_overlay_links,
+    add_physical,
+    add_received,
+    add_waiting,
+    queue_name,
+    warn_of_averaging,
+)
 from surecast.prediction.capacity.capacity_model import (
     ALGORITHMS,
     CapacityModel,
@@ -18,15 +29,6 @@ from surecast.prediction.capacity.capacity_model import (
     known_algorithms,
 )
 from surecast.prediction.capacity.client_delays import ReceivedRates, audience_of, received_delays
-from surecast.prediction.capacity.component_figures import (
-    KINDS,
-    add_brokers,
-    add_overlay_links,
-    add_physical,
-    add_waiting,
-    queue_name,
-)
-from surecast.prediction.capacity.delay_figures import add_latest, add_received, warn_of_averaging
 from surecast.prediction.capacity.delays import Delays, delays_of
 from surecast.prediction.capacity.filter_statistics import FilterStatistics
 from surecast.prediction.capacity.headroom import headroom

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from surecast.errors import SaturationError
+from surecast.prediction.capacity.capacity_figures import queue_name
 from surecast.prediction.capacity.capacity_model import ALGORITHMS, capacity_model
-from surecast.prediction.capacity.component_figures import queue_name
 from surecast.scenario.saturation import event_loads
 from surecast.scenario.system import ClassWorkload, System
 

@@ -1,8 +1,14 @@
 """Coded delivery by formula: decoding, losses along paths, recovery by gossip, and what to spend on each."""
 
 from surecast.prediction.coding.budget import Budget, Choice, choose_coding
-from surecast.prediction.coding.bursts import GilbertElliott, bursty_delivery_probability, bursty_received
-from surecast.prediction.coding.chains import LossyPath, end_ranks, on_paths_probability, redundancy_for
+from surecast.prediction.coding.bursty_links import GilbertElliott, bursty_received
+from surecast.prediction.coding.chains import (
+    LossyPath,
+    bursty_delivery_probability,
+    end_ranks,
+    on_paths_probability,
+    redundancy_for,
+)
 from surecast.prediction.coding.coding_report import messages_minimum, predict_coding
 from surecast.prediction.coding.groups import GossipGroup, GroupAnswer, PathStory, PeerConnections, gossip_draws
 from surecast.prediction.coding.lossy_network import Audience, ChannelAssumptions, audiences_of

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.prediction.coding.bursty_links import binomial, passing, passing_up_to
+from surecast.prediction.coding.bursty_links import GilbertElliott, binomial, bursty_received, passing, passing_up_to
 from surecast.prediction.coding.ranks import check_target, field_size, full_rank_probability
 from surecast.scenario.paths import apportion
 
@@ -25,6 +25,7 @@ __all__ = [
     "SENT_MAX",
     "LossyPath",
     "arriving_ranks",
+    "bursty_delivery_probability",
     "decodes",
     "end_ranks",
     "hop_matrix",
@@ -247,3 +248,33 @@ def _log_choose(count: int, chosen: NDArray[np.intp]) -> Array:
     from scipy.special import gammaln
 
     return np.asarray(gammaln(count + 1) - gammaln(chosen + 1) - gammaln(count - chosen + 1), dtype=np.float64)
+
+
+def bursty_delivery_probability(
+    packets: int,
+    coded: int,
+    paths: Sequence[Sequence[GilbertElliott]],
+    shares: Sequence[int],
+    field_bits: int,
+    recode: bool = False,
+) -> float:
+    """Returns the probability that an event arrives over paths without a common link, each of bursty links.
+
+    That coded packets come last matters to what is plain among those that came; it is left out, which shows only in
+    the smallest field. With recoding brokers send their share whatever they lost, and the least number that passes a
+    link is what is left, as in a field without limit.
+
+    >>> channel = GilbertElliott(0.02, 0.18)
+    >>> round(bursty_delivery_probability(32, 8, [[channel]], [40], 8), 3)
+    0.826
+    """
+    if sum(shares) != packets + coded or len(shares) != len(paths):
+        raise ConfigurationError(f"shares {tuple(shares)}: they must divide {packets + coded} packets over the paths")
+    by_path = []
+    for share, path in zip(shares, paths, strict=True):
+        links = [[channel] for channel in path] if recode else [path]
+        above = [np.cumsum(bursty_received(share, link)[::-1])[::-1] for link in links]
+        least = np.prod(above, axis=0)
+        by_path.append(np.asarray(least - np.append(least[1:], 0.0), dtype=np.float64))
+    received = spread(by_path)
+    return float(received @ decodes(packets, coded, field_bits))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from surecast.documents.source import FieldPath
 from surecast.scenario.build.collect import Collector
-from surecast.scenario.spec.periods import PeriodSpec
+from surecast.scenario.spec.workload import PeriodSpec
 
 __all__ = ["RatePeriod", "build_periods"]
 

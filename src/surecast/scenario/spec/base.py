@@ -9,7 +9,6 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Spec
 from surecast.documents.units import (
     DURATION_HINT,
     RATE_HINT,
@@ -20,6 +19,7 @@ from surecast.documents.units import (
     parse_rate,
     quantity,
 )
+from surecast.documents.validation import Spec
 
 __all__ = [
     "MAX_COUNT",

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Int
 from surecast.documents.units import Duration, PositiveDuration, Size
+from surecast.documents.validation import Int
 from surecast.scenario.spec.base import Probability, ScenarioPart
 
 __all__ = [

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Int, Name
 from surecast.documents.units import AlsoAs, Duration
+from surecast.documents.validation import Int, Name
 from surecast.scenario.distributions import DistributionSpec, Exponential
 from surecast.scenario.spec.base import (
     DurationRange,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, PrivateAttr, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.models import Int, Name
 from surecast.documents.reading import yaml_text
 from surecast.documents.source import Source
 from surecast.documents.units import Duration, PositiveDuration
+from surecast.documents.validation import Int, Name
 from surecast.scenario.spec.base import ScenarioPart, Share
 from surecast.scenario.spec.delivery import DeliverySpec
 from surecast.scenario.spec.network import NetworkSpec

@@ -10,8 +10,7 @@ import numpy as np
 
 from surecast.documents.units import format_duration
 from surecast.scenario.network import LIGHT_IN_FIBRE_KM_PER_S, Network, PhysicalLink, Router, great_circle_km
-from surecast.scenario.topology.layout import drawing_layout
-from surecast.scenario.topology.positions import Meaning, Positions, counted, locate
+from surecast.scenario.topology.positions import Meaning, Positions, counted, drawing_layout, locate
 from surecast.scenario.topology.raw import RawLink, RawTopology, ReadOptions
 
 if TYPE_CHECKING:
