@@ -360,7 +360,7 @@ class BrokerCore:
         """Takes out what has expired while it waited; the shell calls it now and then."""
         self.retained.expire(now)
         for session in self.sessions.by_key.values():
-            if session.waiting:
+            if session.waiting.entries:
                 self.outgoing.expire(session, now)
 
     def accounts(self) -> Accounts:

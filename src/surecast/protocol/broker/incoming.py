@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection, Phase
-from surecast.protocol.broker.message import Message, text_field
+from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.message_batch import MessageBatch
 from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
 from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
@@ -248,7 +248,7 @@ class Incoming:
         count, number = stop - begin, self.next_number
         self.next_number = number + count
         self._counters.published += count
-        messages: list[Message] = []
+        source: MessageBatch | None = None
         data = b""
         for group in fan.groups:
             if (
@@ -256,8 +256,8 @@ class Incoming:
                 or group.identifiers
                 or (len(batch.data) > group.bytes_max and batch.fit(group.bytes_max, begin, stop) < count)
             ):
-                messages = messages or _messages(batch.part(begin, stop), number, senders, counts, now)
-                self._convert(group, messages, now)
+                source = source or _source(batch, begin, stop, number, senders, counts, now)
+                self._convert(group, source, now)
                 continue
             if group.appends:
                 if not data:
@@ -273,48 +273,39 @@ class Incoming:
             for target in fan.direct:
                 sent = send(target.session, batch, begin, sizes, made)
                 if sent < count:
-                    messages = messages or _messages(batch.part(begin, stop), number, senders, counts, now)
-                    self._deliver_late(target, batch, begin, sizes, sent, messages, now)
+                    source = source or _source(batch, begin, stop, number, senders, counts, now)
+                    self._outgoing.send_late(target, source, sent, now)
         if fan.rest:
+            source = source or _source(batch, begin, stop, number, senders, counts, now)
             deliver, wants = self._outgoing.deliver, self._wants
-            for message in messages or _messages(batch.part(begin, stop), number, senders, counts, now):
+            for message in source.messages:
                 for target in fan.rest:
                     chosen = target.chosen(message, wants)
                     if chosen is not None:
                         deliver(chosen, message, now)
 
-    def _deliver_late(
-        self,
-        target: Target,
-        batch: PublishBatch,
-        begin: int,
-        sizes: list[int],
-        sent: int,
-        messages: list[Message],
-        now: float,
-    ) -> None:
-        """Delivers messages of QoS 1 that a client had no room for, from the one after the first that were `sent`."""
-        while sent < len(sizes):
-            self._outgoing.deliver(target, messages[sent], now)
-            sent += 1
-            if sent < len(sizes):
-                sent += self._outgoing.send_batch(target.session, batch, begin + sent, sizes[sent:], {})
-
-    def _convert(self, group: Group, messages: list[Message], now: float) -> None:
+    def _convert(self, group: Group, source: MessageBatch, now: float) -> None:
         """Gives messages to a group whose packets look different."""
-        parts = [message.parts(group.version_5, 0, False, group.identifiers, now) for message in messages]
-        packets = [head + tail for head, tail in parts]
-        if max(map(len, packets)) <= group.bytes_max:
-            data = b"".join(packets)
-            for append in group.appends:
-                append(data)
-            self._dirty.update(group.connections)
-            group.count += len(packets)
-            return
-        # Some client of the group takes no packet as large: the group is for the others only.
-        for message in messages:
-            for target in group.targets:
-                self._outgoing.deliver(target, message, now)
+        batch = source.of_version(group.version_5)
+        is_plain = not group.identifiers
+        if is_plain and (
+            len(batch.data) <= group.bytes_max or batch.fit(group.bytes_max, 0, source.count) == source.count
+        ):
+            packets = [batch.lowered(0, batch.count) if batch.first_byte == _PLAIN_QOS_1 else batch.data]
+        else:
+            parts = [message.parts(group.version_5, 0, False, group.identifiers, now) for message in source.messages]
+            packets = [head + tail for head, tail in parts]
+            if max(map(len, packets)) > group.bytes_max:
+                # Some client of the group takes no packet as large: the group is for the others only.
+                for message in source.messages:
+                    for target in group.targets:
+                        self._outgoing.deliver(target, message, now)
+                return
+        data = packets[0] if len(packets) == 1 else b"".join(packets)
+        for append in group.appends:
+            append(data)
+        self._dirty.update(group.connections)
+        group.count += source.count
 
     def _publish(self, connection: Connection, session: Session, packet: Publish, topic: str, now: float) -> ReasonCode:
         if not self._may_publish(connection, session, topic):
@@ -471,27 +462,22 @@ def _reason(batch: PublishBatch, fan: FanOut) -> int:
     return ReasonCode.NO_MATCHING_SUBSCRIBERS if batch.version_5 and not fan.targets else 0
 
 
-def _messages(
-    batch: PublishBatch, number: int, senders: Sequence[Connection | None], counts: Sequence[int], now: float
-) -> list[Message]:
-    """The messages of a batch, of which the first has this number; each client sent so many of them."""
-    made: list[Message] = []
-    packets = iter(batch.packets())
-    topic, field = "", b""
+def _source(
+    batch: PublishBatch,
+    begin: int,
+    stop: int,
+    number: int,
+    senders: Sequence[Connection | None],
+    counts: Sequence[int],
+    now: float,
+) -> MessageBatch:
+    """Returns some messages of a batch as they are kept, of which the first has this number."""
+    publishers: list[tuple[str, int]] = []
     for sender, count in zip(senders, counts, strict=True):
         assert sender is not None
         assert sender.session is not None
-        publisher = sender.session.key
-        for packet in islice(packets, count):
-            if packet.topic != topic:
-                topic = packet.topic
-                field = text_field(topic)
-            message = Message(
-                number, topic, field, packet.payload, packet.qos, published_at=now, publisher=publisher
-            )  # fmt: skip
-            made.append(message)
-            number += 1
-    return made
+        publishers.append((sender.session.key, count))
+    return MessageBatch(batch.part(begin, stop), number, publishers, now)
 
 
 def refuses(targets: Iterable[Target]) -> bool:

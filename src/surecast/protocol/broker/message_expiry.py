@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 
 from surecast.protocol.broker.message import Delivery
 from surecast.protocol.broker.session import Session
@@ -36,14 +35,5 @@ def remove_expired(session: Session, now: float) -> list[Delivery]:
     """Takes the messages that have expired out of the queue of a session, and returns them."""
     if session.expiry_check_at > now:
         return []
-    expired: list[Delivery] = []
-    waiting, session.waiting = session.waiting, deque()
-    session.expiry_check_at = math.inf
-    for delivery in waiting:
-        expires_at = delivery.message.expires_at
-        if expires_at <= now:
-            expired.append(delivery)
-        else:
-            session.waiting.append(delivery)
-            session.expiry_check_at = min(session.expiry_check_at, expires_at)
+    expired, session.expiry_check_at = session.waiting.take_expired(now)
     return expired

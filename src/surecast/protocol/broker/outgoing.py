@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
-from hashlib import sha256
 
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.message_batch import MessageBatch
 from surecast.protocol.broker.message_expiry import remove_expired
 from surecast.protocol.broker.observer import Counters, Observer
-from surecast.protocol.broker.quotas import SESSION_SHARE
+from surecast.protocol.broker.queue_limits import full_reason, has_bytes, is_full, is_hopeless, joins, victim_for, warn
 from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.state_journal import Journal
+from surecast.protocol.broker.waiting_queue import WaitingRun
 from surecast.protocol.mqtt import PublishBatch, ReasonCode
 
 __all__ = ["Outgoing"]
@@ -61,7 +61,7 @@ class Outgoing:
         else:
             self._enqueue(session, message, qos, True, target.identifiers, now)
 
-    def send_batch(  # noqa: C901 - no calls, since every subscriber of every batch goes through it
+    def send_batch(
         self,
         session: Session,
         batch: PublishBatch,
@@ -76,7 +76,7 @@ class Outgoing:
         sizes. What is `made` for one session is the same for others that have got as many messages so far.
         """
         connection, quota, plain = session.connection, session.quota, session.plain
-        if connection is None or session.waiting or connection.version_5 is not batch.version_5:
+        if connection is None or session.waiting.entries or connection.version_5 is not batch.version_5:
             return 0
         count = len(sizes)
         room = session.short_max - (plain.after - plain.first) - len(session.tracked)
@@ -108,12 +108,43 @@ class Outgoing:
         quota.bytes_queued += size
         session.accounts.matched += count
         if not connection.is_elsewhere:
-            key = (identifier, begin, count)
-            data = made.get(key)
-            if data is None:
-                data = made[key] = batch.renumbered(identifier, begin, begin + count)
-            connection.out.append(data)
+            connection.out.append(_numbered(batch, identifier, begin, count, made))
             self._dirty.add(connection)
+        return count
+
+    def send_late(self, target: Target, source: MessageBatch, sent: int, now: float) -> None:
+        """Gives a client messages of QoS 1 that could not all be sent at once, after the first that were `sent`."""
+        session, sizes, count = target.session, source.sizes, source.count
+        connection = session.connection
+        batch = source.batch if connection is None else source.of_version(connection.version_5)
+        while sent < count:
+            done = self._wait_together(session, source, sent)
+            if not done:
+                done = self.send_batch(session, batch, sent, sizes[sent:] if sent else sizes, source.made)
+            if not done:
+                self.deliver(target, source.messages[sent], now)
+                done = 1
+            sent += done
+
+    def _wait_together(self, session: Session, source: MessageBatch, begin: int) -> int:
+        """Lets messages that came together wait; returns how many it was, of those from `begin` on."""
+        if not session.waiting.entries and session.inflight_count < session.window:
+            return 0
+        limits, queued = session.limits, session.queued
+        count = min(source.count - begin, limits.queue_messages_max - queued)
+        size = sum(source.sizes[begin : begin + count])
+        if count <= 0 or not has_bytes(session, size):
+            return 0
+        if queued + count >= limits.warn_at:
+            warn(session, max(queued + 1, limits.warn_at), self._counters)
+        if 2 * count < source.count:
+            # What does not wait itself must not be kept for long for what does.
+            source, begin = source.part(begin, begin + count), 0
+        session.waiting.append_run(WaitingRun(source, begin, begin + count, session.next_sequence))
+        session.next_sequence += count
+        session.bytes_queued += size
+        session.quota.bytes_queued += size
+        session.accounts.matched += count
         return count
 
     # Acknowledgements. One of another message than is in flight is out of date, and has no effect; one of another kind
@@ -127,7 +158,7 @@ class Outgoing:
                 session.bytes_queued -= size
                 session.quota.bytes_queued -= size
                 session.accounts.delivered += len(identifiers)
-                if session.waiting or session.warned:
+                if session.waiting.entries or session.warned:
                     self.fill(session, now)
                 return True
         if self._observer is not None or session.resend:
@@ -155,7 +186,7 @@ class Outgoing:
         session.bytes_queued -= size
         session.quota.bytes_queued -= size
         session.accounts.delivered += done
-        if session.waiting or session.warned:
+        if session.waiting.entries or session.warned:
             self.fill(session, now)
         return is_right
 
@@ -167,7 +198,7 @@ class Outgoing:
         if delivery.qos != 1:
             return False
         self._finish(session, identifier, delivery, "rejected" if reason >= 0x80 else "", now)
-        if session.waiting or session.resend or session.warned:
+        if session.waiting.entries or session.resend or session.warned:
             self.fill(session, now)
         return True
 
@@ -224,12 +255,11 @@ class Outgoing:
                 del session.inflight[delivery.identifier]
                 self._leave(session, delivery, "too-large", now)
         waiting = session.waiting
-        while waiting and not session.resend and session.inflight_count < session.window:
-            delivery = waiting.popleft()
-            if delivery.message.expires_at <= now:
-                self._leave(session, delivery, "expired", now)
-            else:
-                self._start(session, connection, delivery, now)
+        while waiting.entries and not session.resend and (room := session.window - session.inflight_count) > 0:
+            run = waiting.entries[0]
+            if isinstance(run, WaitingRun) and self._send_run(session, connection, run, room):
+                continue
+            self._start(session, connection, self._next_waiting(session, room, now), now)
         if session.warned and session.queued < _CALM_AT * session.limits.queue_messages_max:
             session.warned = False
 
@@ -285,14 +315,14 @@ class Outgoing:
         now: float,
         share: str = "",
     ) -> bool:
-        if session.connection is None and session.limits.join_probability < 1.0 and not _joins(session, message):
+        if session.connection is None and session.limits.join_probability < 1.0 and not joins(session, message):
             self._drop(session, message, "not-joined", now)
             return True
         queued = session.queued + 1
         if queued >= session.limits.warn_at:
-            self._check_length(session, queued)
-        if self._is_full(session, message.size) and not self._make_room(session, message, now):
-            self._drop(session, message, self._full_reason(session, message.size), now)
+            warn(session, queued, self._counters)
+        if is_full(session, message.size) and not self._make_room(session, message, now):
+            self._drop(session, message, full_reason(session, message.size, self._counters), now)
             return False
         delivery = Delivery(message, qos, retain, identifiers, session.next_sequence)
         delivery.share = share
@@ -302,8 +332,8 @@ class Outgoing:
         connection = session.connection
         if session.lifetime_s:
             self._journal.keep(message)
-        if connection is not None and not session.waiting and session.inflight_count < session.window:
-            self._start(session, connection, delivery, now)
+        if connection is not None and not session.waiting.entries and session.inflight_count < session.window:
+            self._start(session, connection, (delivery,), now)
             return True
         self.wait(session, delivery)
         if session.lifetime_s:
@@ -317,83 +347,74 @@ class Outgoing:
         if delivery.message.expires_at < session.expiry_check_at:
             session.expiry_check_at = delivery.message.expires_at
 
-    def _check_length(self, session: Session, queued: int) -> None:
-        """Warns, once, of a queue that is nearly full."""
-        if not session.warned:
-            session.warned = True
-            limit, rule = session.limits.queue_messages_max, session.limits.overflow
-            self._counters.notice(
-                f"the queue of {session.client} holds {queued} messages; {limit} is the limit, and then {rule} applies"
-            )
-
     def _make_room(self, session: Session, message: Message, now: float) -> bool:
         """Frees a place in a full queue by the overflow rule; False if the new message is the one to go."""
         self.expire(session, now)
-        rule = session.limits.overflow
-        if rule in ("drop-new", "reject"):
-            return not self._is_full(session, message.size)
-        if self._is_hopeless(session, message.size):
+        if session.limits.overflow in ("drop-new", "reject"):
+            return not is_full(session, message.size)
+        if is_hopeless(session, message.size):
             return False
-        waiting = session.waiting
-        while self._is_full(session, message.size):
-            if not waiting:
+        while is_full(session, message.size):
+            victim = victim_for(session, message)
+            if victim is None:
                 return False
-            victim = waiting[0]
-            if rule == "expire-first":
-                if session.expiry_check_at == math.inf:
-                    return False
-                victim = min(waiting, key=lambda d: d.message.expires_at)
-                if victim.message.expires_at >= message.expires_at:
-                    return False
-            reason = self._full_reason(session, message.size)
-            waiting.remove(victim)
+            reason = full_reason(session, message.size, self._counters)
+            session.waiting.remove(victim)
             self._leave(session, victim, reason, now)
         return True
 
-    @staticmethod
-    def _is_hopeless(session: Session, size: int) -> bool:
-        """Whether a message does not fit, even if nothing waits: then nothing must be dropped for it."""
-        limit = min(session.bytes_max, _quota_room(session))
-        if size > limit:
-            return bool(session.inflight or session.waiting or limit < session.bytes_max)
-        if session.bytes_queued + size <= limit or not session.inflight:
+    def _send_run(self, session: Session, connection: Connection, run: WaitingRun, room: int) -> bool:
+        """Sends waiting messages that came together, as many as there is room for; False if the first needs care."""
+        source, begin = run.source, run.begin
+        batch, count = source.of_version(connection.version_5), min(run.stop - begin, room)
+        if len(batch.data) > connection.packet_bytes_max:
+            count = batch.fit(connection.packet_bytes_max, begin, begin + count)
+        identifier, count = session.free_identifiers(count)
+        if not count:
             return False
-        return sum(d.message.size for d in session.inflight.values()) + size > limit
+        session.plain.extend(identifier, source.sizes[begin : begin + count])
+        session.next_identifier = identifier + count - 1
+        if not connection.is_elsewhere:
+            if len(source.made) > 1:
+                source.made.clear()
+            connection.out.append(_numbered(batch, identifier, begin, count, source.made))
+            self._dirty.add(connection)
+        session.waiting.skip(run, count)
+        return True
 
-    @staticmethod
-    def _is_full(session: Session, size: int) -> bool:
-        quota = session.quota
-        return _is_queue_full(session, size) or (
-            quota.bytes_queued + size > quota.bytes_max and session.bytes_queued + size > _quota_room(session)
-        )
+    def _next_waiting(self, session: Session, room: int, now: float) -> list[Delivery]:
+        """Takes at most so many messages out of the queue that are to be sent now, up to a run that can be sent so."""
+        waiting = session.waiting
+        entries, taken = waiting.entries, [waiting.popleft()]
+        while entries and len(taken) < room and not isinstance(entries[0], WaitingRun):
+            taken.append(waiting.popleft())
+        if session.expiry_check_at > now:
+            return taken
+        kept: list[Delivery] = []
+        for delivery in taken:
+            if delivery.message.expires_at <= now:
+                self._leave(session, delivery, "expired", now)
+            else:
+                kept.append(delivery)
+        return kept
 
-    def _full_reason(self, session: Session, size: int) -> str:
-        """Returns why a message is dropped where there is no room, and counts it if its quota is full."""
-        if _is_queue_full(session, size):
-            return "queue-full"
-        quota = session.quota
-        self._counters.limited[quota.limit] += 1
-        quota.dropped += 1
-        if quota.dropped == quota.notice_at:
-            quota.notice_at *= 10
-            whose = session.user if session.user else session.address
-            self._counters.notice(
-                f"the queues of all sessions of {whose} hold {quota.bytes_queued} bytes; {quota.limit} is "
-                f"{quota.bytes_max}, and {quota.dropped} of their messages found no room"
-            )
-        return "quota-full"
-
-    def _start(self, session: Session, connection: Connection, delivery: Delivery, now: float) -> None:
-        """Sends a message for the first time: it gets its packet identifier and is in flight."""
-        before = session.next_identifier
-        delivery.identifier = identifier = session.take_identifier()
-        session.inflight[identifier] = delivery
-        if not self._write(session, connection, delivery, now, 0):
-            del session.inflight[identifier]
-            session.next_identifier = before
-            self._leave(session, delivery, "too-large", now)
-        elif session.lifetime_s:
-            self._journal.queued(session, delivery)
+    def _start(self, session: Session, connection: Connection, deliveries: Sequence[Delivery], now: float) -> None:
+        """Sends messages for the first time: they get their packet identifiers and are in flight."""
+        inflight, identifier, write = session.inflight, session.next_identifier, self._write
+        for delivery in deliveries:
+            before = identifier
+            identifier = identifier + 1 if identifier < 65_535 else 1
+            while identifier in inflight:
+                identifier = identifier + 1 if identifier < 65_535 else 1
+            delivery.identifier = identifier
+            inflight[identifier] = delivery
+            if not write(session, connection, delivery, now, 0):
+                del inflight[identifier]
+                identifier = before
+                self._leave(session, delivery, "too-large", now)
+            elif session.lifetime_s:
+                self._journal.queued(session, delivery)
+        session.next_identifier = identifier
 
     def _write(self, session: Session, connection: Connection, delivery: Delivery, now: float, dup: int) -> bool:
         if connection.is_elsewhere and connection.packet_bytes_max >= _NO_LIMIT and not connection.aliases_max:
@@ -477,23 +498,12 @@ class Outgoing:
             self._journal.forget_queued(session, delivery)
 
 
-def _is_queue_full(session: Session, size: int) -> bool:
-    queued = session.queued
-    return queued >= session.limits.queue_messages_max or (
-        queued > 0 and session.bytes_queued + size > session.bytes_max
-    )
-
-
-def _quota_room(session: Session) -> int:
-    """Returns how many bytes a session may have in its queue, after what the others of its quota have."""
-    quota = session.quota
-    return max(SESSION_SHARE, quota.bytes_max - quota.bytes_queued + session.bytes_queued)
-
-
-def _joins(session: Session, message: Message) -> bool:
-    """Whether a message joins the queue of a session that is away, by its join probability.
-
-    No random number is drawn: every replica of a broker comes to the same decision, and so does a repetition.
-    """
-    drawn = sha256(session.key_field + message.number.to_bytes(8, "big")).digest()
-    return int.from_bytes(drawn[:6], "big") < session.limits.join_probability * (1 << 48)
+def _numbered(
+    batch: PublishBatch, identifier: int, begin: int, count: int, made: dict[tuple[int, int, int], bytes]
+) -> bytes:
+    """Returns messages with identifiers from this one on, which may have been made for another session."""
+    key = (identifier, begin, count)
+    data = made.get(key)
+    if data is None:
+        data = made[key] = batch.renumbered(identifier, begin, begin + count)
+    return data

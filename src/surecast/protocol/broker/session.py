@@ -12,6 +12,7 @@ from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message, text_field
 from surecast.protocol.broker.plain_flight import PlainFlight
 from surecast.protocol.broker.quotas import Quota
+from surecast.protocol.broker.waiting_queue import WaitingQueue
 from surecast.protocol.filters import Filter
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ class Session:
         self.shapes: Counter[str] = Counter()
         self.tracked: dict[int, Delivery] = {}
         self.plain = PlainFlight()
-        self.waiting: deque[Delivery] = deque()
+        self.waiting = WaitingQueue()
         self.resend: deque[Delivery] = deque()
         self.received: set[int] = set()
         self.bytes_queued = 0

@@ -1,327 +1,19 @@
-"""Batches of messages: PUBLISH packets behind each other, which a broker treats as one.
+"""Batches of messages found in what was read.
 
-A busy client sends many messages in one write. `find_publishes` finds what belongs together in one scan of a read; a
-single message is a batch of one. A batch keeps the bytes as they came and says where each packet ends, so that it is
-passed on as one slice, or with other packet identifiers at places that are known.
+A busy client sends many messages in one write. `find_publishes` finds what belongs together in one scan of a read.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
-from itertools import repeat
-from struct import Struct, pack
+from collections.abc import Callable
 from typing import Final
 
-from surecast.protocol.mqtt.packets import Publish, publish_from_wire
-from surecast.protocol.mqtt.wire import variable_bytes
+from surecast.protocol.mqtt.publish_batch import FIRST, FLAGS_OF, PublishBatch, beginnings, moved
 
-__all__ = ["FLAGS_OF", "PublishBatch", "find_publishes", "join"]
+__all__ = ["find_publishes"]
 
-FLAGS_OF: Final = {
-    0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
-    for qos in (0, 1, 2)
-    for retain in (0, 1)
-    for dup in ((0, 1) if qos else (0,))
-}
-"""First byte of a PUBLISH to QoS, retain and dup. QoS 3 does not exist, and QoS 0 is never sent twice."""
-
-_FIRST: Final = (0,)
-_SHORT_BYTES_MAX: Final = 129  # a packet that says its length in one byte
 _WINDOW: Final = 128  # so many packets of equal length are looked at first
 _EQUAL_MIN: Final = 8  # fewer of equal length may be chance: what follows is looked at in any case
-_PUBACK: Final = b"\x40\x02"
-_IDENTIFIERS: Final = pack(">65536H", *range(65_536))
-_PACK_IDENTIFIER: Final = Struct(">H").pack_into
-
-
-class PublishBatch:
-    """PUBLISH packets with equal flags and without properties, one or more, as they came behind each other.
-
-    `data` is all of them; `first_byte` is that of each and says the flags. `ends` says where each ends in `data`; at
-    QoS 1 and 2 `ids_at` says where their packet identifiers are. Both are ranges where several packets have one topic
-    and equal lengths. `topics` are the topics in their order, and packet `firsts[i]` is the first to `topics[i]`.
-    `version_5` is that of the protocol. Methods that take `begin` and `stop` are about the messages from `begin` on and
-    before `stop`.
-
-    >>> from surecast.protocol.mqtt import PacketDecoder
-    >>> (batch,) = PacketDecoder(version=4).feed_batches(bytes.fromhex("3206000174000778 320700017400087979"))
-    >>> batch.topics, batch.ends, batch.ids_at
-    (['t'], [8, 17], [5, 13])
-    """
-
-    __slots__ = ("_heads", "_ids_at", "count", "data", "ends", "first_byte", "firsts", "topics", "version_5")
-
-    def __init__(
-        self,
-        data: bytes,
-        first_byte: int,
-        version_5: bool,
-        topics: Sequence[str],
-        firsts: Sequence[int],
-        ends: Sequence[int],
-        ids_at: Sequence[int] | None,
-    ):
-        """Where it is not known where the identifiers are, and there is one topic, they are found when needed."""
-        self.data = data
-        self.first_byte = first_byte
-        self.version_5 = version_5
-        self.topics = topics
-        self.firsts = firsts
-        self.ends = ends
-        self._ids_at = ids_at
-        self._heads: tuple[Callable[[bytes, int], tuple[bytes, ...]], tuple[bytes, ...], int, int] | None = None
-        self.count = len(ends)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, PublishBatch)
-            and (self.data, self.version_5) == (other.data, other.version_5)
-            and [*self.stretches()] == [*other.stretches()]
-            and [*self.ends] == [*other.ends]
-        )
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        return f"<PublishBatch of {self.count} to {self.topics}, QoS {self.flags[0]}, {len(self.data)} bytes>"
-
-    @property
-    def size(self) -> int:
-        """The bytes of all packets."""
-        return len(self.data)
-
-    @property
-    def flags(self) -> tuple[int, bool, bool]:
-        """QoS, retain and dup of each."""
-        return FLAGS_OF[self.first_byte]
-
-    @property
-    def ids_at(self) -> Sequence[int]:
-        """The places of the packet identifiers, at QoS 1 and 2."""
-        ids_at = self._ids_at
-        if ids_at is None:
-            ids_at = self._ids_at = self._find_identifiers()
-        return ids_at
-
-    def _find_identifiers(self) -> Sequence[int]:
-        ends, data = self.ends, self.data
-        if not self.first_byte & 6:
-            return ()
-        topic_at = 2 if data[1] < 128 else 3
-        width = 2 + (data[topic_at] << 8 | data[topic_at + 1])
-        if isinstance(ends, range):
-            return range(topic_at + width, len(data), ends.step)
-        short, long = 2 + width, 3 + width
-        return [
-            start + (short if end - start <= _SHORT_BYTES_MAX else long)
-            for start, end in zip([0, *ends], ends, strict=False)
-        ]
-
-    def again(self, data: bytes) -> PublishBatch | None:
-        """Returns what `data` is, which is as long, if it is like this batch of one length and topic; None if not."""
-        length, extra = self.ends[0], (2 if self.first_byte & 6 else 0) + self.version_5
-        if self._heads is None:
-            head = self.data[: 2 if self.data[1] < 128 else 3]
-            at = len(head)
-            id_at = at + 2 + (self.data[at] << 8 | self.data[at + 1])
-            none_at = id_at + extra - 1 if self.version_5 else 0
-            self._heads = _heads(length, id_at, self.count), (self.data[:id_at],) * self.count, id_at, none_at
-        unpack, heads, id_at, none_at = self._heads
-        if (
-            unpack(data, 0) != heads
-            or (extra > 1 and b"\0" in data[id_at + 1 :: length])
-            or (none_at and data[none_at::length].strip(b"\0"))
-        ):
-            return None
-        return PublishBatch(
-            data, self.first_byte, self.version_5, self.topics, self.firsts, self.ends, self._ids_at
-        )  # fmt: skip
-
-    def part(self, begin: int, stop: int) -> PublishBatch:
-        """Some of the messages, as a batch of their own."""
-        ends, ids_at = self.ends, self.ids_at if len(self.topics) > 1 else self._ids_at
-        if not begin and stop == self.count:
-            return self
-        start = ends[begin - 1] if begin else 0
-        first = bisect_right(self.firsts, begin) - 1
-        last = bisect_right(self.firsts, stop - 1)
-        firsts = [0, *(at - begin for at in self.firsts[first + 1 : last])]
-        return PublishBatch(
-            self.data[start : ends[stop - 1]], self.first_byte, self.version_5, self.topics[first:last], firsts,
-            _moved(ends[begin:stop], start), None if ids_at is None else _moved(ids_at[begin:stop], start),
-        )  # fmt: skip
-
-    def by_topic(self) -> list[PublishBatch]:
-        """The messages to each topic that come together, as batches of their own."""
-        return [self.part(begin, stop) for _, begin, stop in self.stretches()]
-
-    def bytes_of(self, begin: int, stop: int) -> bytes:
-        """The packets as they came."""
-        return self.data[self.ends[begin - 1] if begin else 0 : self.ends[stop - 1]]
-
-    def fit(self, packet_bytes_max: int, begin: int, stop: int) -> int:
-        """Returns how many messages from `begin` on come before the first packet that is longer."""
-        ends = self.ends
-        start = ends[begin - 1] if begin else 0
-        if isinstance(ends, range):
-            return stop - begin if ends.step <= packet_bytes_max else 0
-        for number in range(begin, stop):
-            if ends[number] - start > packet_bytes_max:
-                return number - begin
-            start = ends[number]
-        return stop - begin
-
-    def sizes(self, begin: int, stop: int) -> list[int]:
-        """Returns what each message counts in a queue: the bytes of its topic, with their length, and its payload."""
-        ends, rest = self.ends, (4 if self.first_byte & 6 else 2) + self.version_5
-        if isinstance(ends, range):
-            return [ends.step - rest - (ends.step > _SHORT_BYTES_MAX)] * (stop - begin)
-        start = ends[begin - 1] if begin else 0
-        if stop - begin == 1:
-            length = ends[begin] - start
-            return [length - rest - (length > _SHORT_BYTES_MAX)]
-        some = ends[begin:stop]
-        return [
-            (length := end - start) - rest - (length > _SHORT_BYTES_MAX)
-            for start, end in zip([start, *some], some, strict=False)
-        ]
-
-    def renumbered(self, identifier: int, begin: int, stop: int) -> bytes:
-        """The packets with identifiers from this one on, which must not go beyond 65,535.
-
-        >>> from surecast.protocol.mqtt import PacketDecoder
-        >>> (batch,) = PacketDecoder(version=4).feed_batches(bytes.fromhex("3206000174000778 320700017400087979"))
-        >>> batch.renumbered(256, 0, 2).hex(" ")
-        '32 06 00 01 74 01 00 78 32 07 00 01 74 01 01 79 79'
-        """
-        whole, ends, ids_at = self.data, self.ends, self.ids_at
-        start = ends[begin - 1] if begin else 0
-        if stop - begin == 1:
-            at = ids_at[begin]
-            return whole[start:at] + identifier.to_bytes(2, "big") + whole[at + 2 : ends[begin]]
-        if stop - begin < len(ends):
-            whole, ids_at = whole[start : ends[stop - 1]], _moved(ids_at[begin:stop], start)
-        data = bytearray(whole)
-        after = identifier + len(ids_at)
-        if isinstance(ids_at, range):
-            at, step = ids_at.start, ids_at.step
-            data[at::step] = _IDENTIFIERS[2 * identifier : 2 * after : 2]
-            data[at + 1 :: step] = _IDENTIFIERS[2 * identifier + 1 : 2 * after : 2]
-        else:
-            deque(map(_PACK_IDENTIFIER, repeat(data), ids_at, range(identifier, after)), maxlen=0)
-        return bytes(data)
-
-    def lowered(self, begin: int, stop: int) -> bytes:
-        """The same messages at QoS 0: without packet identifiers.
-
-        >>> from surecast.protocol.mqtt import PacketDecoder
-        >>> (batch,) = PacketDecoder(version=4).feed_batches(bytes.fromhex("3206000174000778 320700017400087979"))
-        >>> batch.lowered(0, 2).hex(" ")
-        '30 04 00 01 74 78 30 05 00 01 74 79 79'
-        """
-        whole, ends, ids_at = self.data, self.ends, self.ids_at
-        if isinstance(ends, range) and stop - begin == len(ends):
-            length, id_at = ends.step, ids_at[0]
-            topic_at, head = _lowered_head(length)
-            if len(head) == topic_at:
-                data = bytearray(whole)
-                # Whole columns go, and are set: that is as quick for a hundred packets as for one.
-                del data[id_at + 1 :: length]
-                del data[id_at :: length - 1]
-                for at, byte in enumerate(head):
-                    data[at :: length - 2] = bytes((byte,)) * len(ends)
-                return bytes(data)
-        pieces: list[bytes] = []
-        start = ends[begin - 1] if begin else 0
-        for end, id_at in zip(ends[begin:stop], ids_at[begin:stop], strict=True):
-            topic_at, head = _lowered_head(end - start)
-            pieces += (head, whole[start + topic_at : id_at], whole[id_at + 2 : end])
-            start = end
-        return b"".join(pieces)
-
-    def answers(self, begin: int, stop: int, reason: int = 0) -> bytes:
-        """The PUBACK packets for messages of QoS 1, one after the other; a reason is for MQTT 5.
-
-        >>> from surecast.protocol.mqtt import PacketDecoder
-        >>> (batch,) = PacketDecoder(version=4).feed_batches(bytes.fromhex("3206000174000778 3206000174000879"))
-        >>> batch.answers(0, 2).hex(" "), batch.answers(0, 2, 16).hex(" ")
-        ('40 02 00 07 40 02 00 08', '40 03 00 07 10 40 03 00 08 10')
-        """
-        whole, ids_at = self.data, self.ids_at
-        if stop - begin == 1 and not reason:
-            at = ids_at[begin]
-            return _PUBACK + whole[at : at + 2]
-        if stop - begin < len(ids_at):
-            ids_at = ids_at[begin:stop]
-        if reason:
-            end = bytes((reason,))
-            return b"".join([b"\x40\x03" + whole[at : at + 2] + end for at in ids_at])
-        if isinstance(ids_at, range):
-            data = bytearray(b"\x40\x02\0\0" * len(ids_at))
-            stop_at = ids_at[-1] + 2
-            data[2::4] = whole[ids_at.start : stop_at : ids_at.step]
-            data[3::4] = whole[ids_at.start + 1 : stop_at : ids_at.step]
-            return bytes(data)
-        return _PUBACK + _PUBACK.join([whole[at : at + 2] for at in ids_at])
-
-    def stretches(self) -> Iterator[tuple[str, int, int]]:
-        """The topics, each with the numbers of its first message and of the first after its last."""
-        return zip(self.topics, self.firsts, [*self.firsts[1:], self.count], strict=True)
-
-    def packets(self) -> list[Publish]:
-        """The packets, one by one.
-
-        >>> from surecast.protocol.mqtt import PacketDecoder
-        >>> (batch,) = PacketDecoder(version=4).feed_batches(bytes.fromhex("3004 0001 74 78"))
-        >>> batch.packets()
-        [Publish(topic='t', payload=b'x', qos=0, ...)]
-        """
-        data, ends, ids_at, flags = self.data, self.ends, self.ids_at, self.flags
-        made: list[Publish] = []
-        start = 0
-        for topic, first, last in self.stretches():
-            for number in range(first, last):
-                end = ends[number]
-                packet_id = 0
-                if flags[0]:
-                    at = ids_at[number]
-                    packet_id = data[at] << 8 | data[at + 1]
-                    at += 2
-                else:
-                    at = start + (2 if end - start <= _SHORT_BYTES_MAX else 3)
-                    at += 2 + (data[at] << 8 | data[at + 1])
-                payload = data[at + self.version_5 : end]
-                made.append(publish_from_wire(topic, payload, flags, packet_id, data[start:end]))
-                start = end
-        return made
-
-
-def join(batches: Sequence[PublishBatch]) -> PublishBatch:
-    """The messages of several batches in their order, as one: all are to the same topic with the same flags.
-
-    >>> from surecast.protocol.mqtt import PacketDecoder
-    >>> (batch,) = PacketDecoder(version=4).feed_batches(bytes.fromhex("3004000174 78"))
-    >>> join([batch, batch]).ends
-    range(6, 13, 6)
-    """
-    first = batches[0]
-    if len(batches) == 1:
-        return first
-    data = b"".join([batch.data for batch in batches])
-    length = first.ends[0]
-    ends: Sequence[int]
-    if all((isinstance(b.ends, range) or b.count == 1) and b.ends[0] == length for b in batches):
-        ends = range(length, len(data) + 1, length)
-    else:
-        ends = []
-        at = 0
-        for batch in batches:
-            ends += [at + end for end in batch.ends] if at else batch.ends
-            at += len(batch.data)
-    return PublishBatch(data, first.first_byte, first.version_5, first.topics, _FIRST, ends, None)
 
 
 def find_publishes(
@@ -360,7 +52,7 @@ def find_publishes(
         return None
     if end + 4 >= size or data[end] != first_byte:
         return PublishBatch(
-            data if size == end - begin else data[begin:end], first_byte, version_5, (topic,), _FIRST,
+            data if size == end - begin else data[begin:end], first_byte, version_5, (topic,), FIRST,
             (end - begin,), (id_at - begin,) if extra > 1 else (),
         )  # fmt: skip
     ends, ids_at = [end], [id_at] if extra > 1 else []
@@ -370,7 +62,7 @@ def find_publishes(
         end = begin + count * length
         if count >= _EQUAL_MIN or (end == size and count > 1):
             return PublishBatch(
-                data if size == end - begin else data[begin:end], first_byte, version_5, (topic,), _FIRST,
+                data if size == end - begin else data[begin:end], first_byte, version_5, (topic,), FIRST,
                 range(length, count * length + 1, length),
                 range(id_at - begin, count * length, length) if extra > 1 else (),
             )  # fmt: skip
@@ -436,18 +128,10 @@ def _find_more(  # noqa: C901
     end = ends[-1]
     if count == 1:
         return PublishBatch(data[begin:end], first_byte, version_5, topics, firsts,
-                            (end - begin,), _moved(ids_at, begin))  # fmt: skip
+                            (end - begin,), moved(ids_at, begin))  # fmt: skip
     if begin or end < size:
         data = data[begin:end]
-    return PublishBatch(data, first_byte, version_5, topics, firsts, _moved(ends, begin), _moved(ids_at, begin))
-
-
-def _moved(places: Sequence[int], by: int) -> Sequence[int]:
-    if not by or not places:
-        return places
-    if isinstance(places, range):
-        return range(places.start - by, places.stop - by, places.step)
-    return [place - by for place in places]
+    return PublishBatch(data, first_byte, version_5, topics, firsts, moved(ends, begin), moved(ids_at, begin))
 
 
 def _count_equal(data: bytes, start: int, length: int, id_at: int, none_at: int, has_id: bool) -> int:
@@ -461,7 +145,7 @@ def _count_equal(data: bytes, start: int, length: int, id_at: int, none_at: int,
     last = len(data) - length
     begin = start
     count, rest = divmod(len(data) - start, length)
-    if not rest and 4 <= count <= _WINDOW and _heads(length, id_at, count)(data, start) == (prefix,) * count:
+    if not rest and 4 <= count <= _WINDOW and beginnings(length, id_at, count)(data, start) == (prefix,) * count:
         # Most reads of messages of equal length have nothing else.
         has_properties = none_at and data[start + none_at :: length].strip(b"\0")
         if not has_properties and not (has_id and b"\0" in data[start + id_at + 1 :: length]):
@@ -483,16 +167,3 @@ def _count_equal(data: bytes, start: int, length: int, id_at: int, none_at: int,
         begin += count * length
         if begin < end or end <= stop or begin > last:
             return (begin - start) // length
-
-
-@lru_cache(maxsize=512)
-def _heads(length: int, id_at: int, count: int) -> Callable[[bytes, int], tuple[bytes, ...]]:
-    """Returns a structure that takes the beginnings of so many packets of equal length at once."""
-    return Struct(f"{id_at}s{length - id_at}x" * count).unpack_from
-
-
-@lru_cache(maxsize=2048)
-def _lowered_head(length: int) -> tuple[int, bytes]:
-    """Of a packet with an identifier: where its topic begins, and what comes before that without the identifier."""
-    topic_at = 2 if length <= _SHORT_BYTES_MAX else 3
-    return topic_at, b"\x30" + variable_bytes(length - topic_at - 2)

@@ -1,0 +1,98 @@
+"""The limits of queues: when a queue is full, why a message finds no room, and who is told of it."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from surecast.protocol.broker.message import Delivery, Message
+from surecast.protocol.broker.observer import Counters
+from surecast.protocol.broker.quotas import SESSION_SHARE
+from surecast.protocol.broker.session import Session
+
+__all__ = ["full_reason", "has_bytes", "is_full", "is_hopeless", "joins", "victim_for", "warn"]
+
+
+def has_bytes(session: Session, size: int) -> bool:
+    """Returns whether so many bytes more are far from every limit."""
+    quota = session.quota
+    return session.bytes_queued + size <= session.bytes_max and quota.bytes_queued + size <= quota.bytes_max
+
+
+def is_full(session: Session, size: int) -> bool:
+    """Returns whether a message of this size has no room."""
+    quota = session.quota
+    return _is_queue_full(session, size) or (
+        quota.bytes_queued + size > quota.bytes_max and session.bytes_queued + size > _quota_room(session)
+    )
+
+
+def is_hopeless(session: Session, size: int) -> bool:
+    """Returns whether a message does not fit, even if nothing waits: then nothing must be dropped for it."""
+    limit = min(session.bytes_max, _quota_room(session))
+    if size > limit:
+        return bool(session.inflight or session.waiting.entries or limit < session.bytes_max)
+    if session.bytes_queued + size <= limit or not session.inflight:
+        return False
+    return sum(d.message.size for d in session.inflight.values()) + size > limit
+
+
+def victim_for(session: Session, message: Message) -> Delivery | None:
+    """Returns the message that is dropped from a full queue for another; None if that is the one to go."""
+    waiting = session.waiting.unpacked()
+    if not waiting:
+        return None
+    if session.limits.overflow != "expire-first":
+        return waiting[0]
+    if session.expiry_check_at == float("inf"):
+        return None
+    victim = min(waiting, key=lambda delivery: delivery.message.expires_at)
+    return victim if victim.message.expires_at < message.expires_at else None
+
+
+def full_reason(session: Session, size: int, counters: Counters) -> str:
+    """Returns why a message is dropped where there is no room, and counts it if its quota is full."""
+    if _is_queue_full(session, size):
+        return "queue-full"
+    quota = session.quota
+    counters.limited[quota.limit] += 1
+    quota.dropped += 1
+    if quota.dropped == quota.notice_at:
+        quota.notice_at *= 10
+        whose = session.user if session.user else session.address
+        counters.notice(
+            f"the queues of all sessions of {whose} hold {quota.bytes_queued} bytes; {quota.limit} is "
+            f"{quota.bytes_max}, and {quota.dropped} of their messages found no room"
+        )
+    return "quota-full"
+
+
+def warn(session: Session, queued: int, counters: Counters) -> None:
+    """Warns, once, of a queue that is nearly full."""
+    if not session.warned:
+        session.warned = True
+        limit, rule = session.limits.queue_messages_max, session.limits.overflow
+        counters.notice(
+            f"the queue of {session.client} holds {queued} messages; {limit} is the limit, and then {rule} applies"
+        )
+
+
+def joins(session: Session, message: Message) -> bool:
+    """Returns whether a message joins the queue of a session that is away, by its join probability.
+
+    No random number is drawn: every replica of a broker comes to the same decision, and so does a repetition.
+    """
+    drawn = sha256(session.key_field + message.number.to_bytes(8, "big")).digest()
+    return int.from_bytes(drawn[:6], "big") < session.limits.join_probability * (1 << 48)
+
+
+def _is_queue_full(session: Session, size: int) -> bool:
+    queued = session.queued
+    return queued >= session.limits.queue_messages_max or (
+        queued > 0 and session.bytes_queued + size > session.bytes_max
+    )
+
+
+def _quota_room(session: Session) -> int:
+    """Returns how many bytes a session may have in its queue, after what the others of its quota have."""
+    quota = session.quota
+    return max(SESSION_SHARE, quota.bytes_max - quota.bytes_queued + session.bytes_queued)
