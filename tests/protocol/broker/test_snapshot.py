@@ -139,7 +139,14 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "_handlers",
         ),  # given to a new one
         *("wills", "_connecting", "_keep_alive"),
-        *("journal", "dirty", "outgoing", "_subscribing", "_disconnecting"),  # no state, or none of their own
+        *(
+            "journal",
+            "dirty",
+            "outgoing",
+            "_acknowledging",
+            "_subscribing",
+            "_disconnecting",
+        ),  # no state, or none of their own
     }
 
 

@@ -87,10 +87,8 @@ def write_connection(connection: Connection, limits: int) -> bytes:
 
 def _raw(packet: Packet | PublishBatch | AckBatch, version: int) -> bytes:
     """Returns a packet as it came."""
-    if isinstance(packet, PublishBatch):
+    if isinstance(packet, (PublishBatch, AckBatch)):
         return packet.data
-    if isinstance(packet, AckBatch):
-        return b"".join(encode(single, version) for single in packet.packets())
     if isinstance(packet, Publish):
         return encode_publish(
             packet.topic.encode(),

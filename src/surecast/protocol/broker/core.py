@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from surecast.protocol.broker.accounts import Accounts
+from surecast.protocol.broker.acknowledging import Acknowledging
 from surecast.protocol.broker.broker_settings import FIXED, BrokerSettings
 from surecast.protocol.broker.connecting import Connecting
 from surecast.protocol.broker.connection import Connection, Origin, Phase
@@ -36,6 +37,7 @@ from surecast.protocol.mqtt import (
     Packet,
     PacketDecoder,
     PacketError,
+    PacketType,
     Pingreq,
     Puback,
     Pubcomp,
@@ -51,6 +53,7 @@ from surecast.protocol.mqtt import (
 __all__ = ["BrokerCore", "everyone"]
 
 _PINGRESP = b"\xd0\x00"
+_PUBREL = 0x62
 _HELD_MAX = 1 << 20
 _CLOSED, _CHECKING = Phase.CLOSED, Phase.CHECKING  # a name of its own is found in a third of the time
 
@@ -107,6 +110,7 @@ class BrokerCore:
         self.routes = Routes(self.settings)
         self.retained = Retained(self.journal, self.settings)
         self.outgoing = Outgoing(self.journal, self.dirty, self.counters, observer)
+        self._acknowledging = Acknowledging(self.journal, self.outgoing, observer)
         self.requests = Requests(self.journal, self.settings.request_tokens_max)
         self.incoming = Incoming(
             self.journal,
@@ -152,7 +156,7 @@ class BrokerCore:
             Publish: self.incoming.publish,
             PublishBatch: self.incoming.publish_batch,
             Puback: self._puback,
-            AckBatch: self._puback_batch,
+            AckBatch: self._ack_batch,
             Pubrec: self._pubrec,
             Pubrel: self._pubrel,
             Pubcomp: self._pubcomp,
@@ -434,23 +438,26 @@ class BrokerCore:
             self._connecting.accept(connection, connect, now)
 
     def _puback(self, connection: Connection, session: Session, packet: Puback, now: float) -> None:
-        if not self.outgoing.acknowledge(session, packet.packet_id, packet.reason, now):
+        if not self._acknowledging.acknowledge(session, packet.packet_id, packet.reason, now):
             raise _wrong_kind("PUBACK")
 
-    def _puback_batch(self, connection: Connection, session: Session, packet: AckBatch, now: float) -> None:
-        self.counters.packets_in += len(packet.packet_ids) - 1
-        if not self.outgoing.acknowledge_all(session, packet.packet_ids, now):
-            raise _wrong_kind("PUBACK")
+    def _ack_batch(self, connection: Connection, session: Session, packet: AckBatch, now: float) -> None:
+        kind, identifiers = packet.first_byte, packet.packet_ids
+        self.counters.packets_in += len(identifiers) - 1
+        if kind == _PUBREL:
+            self.incoming.release(connection, session, identifiers)
+        elif not self._acknowledging.together(kind, session, identifiers, now):
+            raise _wrong_kind(PacketType(kind >> 4).name)
 
     def _pubrec(self, connection: Connection, session: Session, packet: Pubrec, now: float) -> None:
-        if not self.outgoing.received(session, packet.packet_id, packet.reason, now):
+        if not self._acknowledging.received(session, packet.packet_id, packet.reason, now):
             raise _wrong_kind("PUBREC")
 
     def _pubrel(self, connection: Connection, session: Session, packet: Pubrel, now: float) -> None:
-        self.incoming.release(connection, session, packet.packet_id)
+        self.incoming.release(connection, session, (packet.packet_id,))
 
     def _pubcomp(self, connection: Connection, session: Session, packet: Pubcomp, now: float) -> None:
-        if not self.outgoing.completed(session, packet.packet_id, now):
+        if not self._acknowledging.completed(session, packet.packet_id, now):
             raise _wrong_kind("PUBCOMP")
 
     def _subscribe(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> None:

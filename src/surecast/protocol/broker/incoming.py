@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection, Phase
 from surecast.protocol.broker.message import Message
-from surecast.protocol.broker.message_batch import MessageBatch
+from surecast.protocol.broker.message_batch import Made, MessageBatch
 from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
 from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
@@ -268,13 +268,17 @@ class Incoming:
                 self._dirty.update(group.connections)
             group.count += count
         if fan.direct:
-            made: dict[tuple[int, int, int], bytes] = {}
+            made: Made = {}
             send, sizes = self._outgoing.send_batch, batch.sizes(begin, stop)
             for target in fan.direct:
                 sent = send(target.session, batch, begin, sizes, made)
                 if sent < count:
                     source = source or _source(batch, begin, stop, number, senders, counts, now)
                     self._outgoing.send_late(target, source, sent, now)
+        if fan.kept:
+            source = source or _source(batch, begin, stop, number, senders, counts, now)
+            for target in fan.kept:
+                self._outgoing.keep_batch(target, source, now)
         if fan.rest:
             source = source or _source(batch, begin, stop, number, senders, counts, now)
             deliver, wants = self._outgoing.deliver, self._wants
@@ -339,15 +343,17 @@ class Incoming:
             raise ViolationError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, f"more than {limit} QoS 2 messages are open")
         return False
 
-    def release(self, connection: Connection, session: Session, identifier: int) -> None:
-        """A client is done with a QoS 2 message (PUBREL)."""
-        known = identifier in session.received
-        if known:
-            session.received.discard(identifier)
-            if session.persistent:
-                self._journal.forget_received(session, identifier)
-        reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
-        self._answer(connection, 0x70, identifier, reason)
+    def release(self, connection: Connection, session: Session, identifiers: Sequence[int]) -> None:
+        """A client is done with QoS 2 messages (PUBREL)."""
+        received = session.received
+        for identifier in identifiers:
+            known = identifier in received
+            if known:
+                received.discard(identifier)
+                if session.persistent:
+                    self._journal.forget_received(session, identifier)
+            reason = ReasonCode.SUCCESS if known else ReasonCode.PACKET_IDENTIFIER_NOT_FOUND
+            self._answer(connection, 0x70, identifier, reason)
 
     def message(self, packet: Publish, topic: str, topic_field: bytes, publisher: str, now: float) -> Message:
         """The message of a packet."""

@@ -8,7 +8,10 @@ from itertools import islice
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.mqtt import PublishBatch
 
-__all__ = ["MessageBatch"]
+__all__ = ["Made", "MessageBatch"]
+
+Made = dict[tuple[bool, int, int, int], bytes]
+"""Packets with identifiers of their own, by version of the protocol, first identifier, first message, and count."""
 
 
 class MessageBatch:
@@ -30,7 +33,7 @@ class MessageBatch:
         self.published_at = published_at
         self.count = batch.count
         self.sizes = batch.sizes(0, batch.count)
-        self.made: dict[tuple[int, int, int], bytes] = {}
+        self.made: Made = {}
         self._other: PublishBatch | None = None
         self._messages: list[Message] = []
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Delivery, Message
-from surecast.protocol.broker.message_batch import MessageBatch
+from surecast.protocol.broker.message_batch import Made, MessageBatch
 from surecast.protocol.broker.message_expiry import remove_expired
 from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.queue_limits import full_reason, has_bytes, is_full, is_hopeless, joins, victim_for, warn
@@ -67,7 +67,7 @@ class Outgoing:
         batch: PublishBatch,
         begin: int,
         sizes: list[int],
-        made: dict[tuple[int, int, int], bytes],
+        made: Made,
     ) -> int:
         """Sends messages of QoS 1 as they came, with packet identifiers of their own.
 
@@ -126,6 +126,73 @@ class Outgoing:
                 done = 1
             sent += done
 
+    def keep_batch(self, target: Target, source: MessageBatch, now: float) -> None:
+        """Gives messages of QoS 1 to a session that is to have an entry of its own for each, all at once if it can."""
+        session, count = target.session, source.count
+        limits, queued, size = session.limits, session.queued, sum(source.sizes)
+        connection = session.connection
+        if (
+            queued + count > limits.queue_messages_max
+            or not has_bytes(session, size)
+            or (connection is None and limits.join_probability < 1.0)
+        ):
+            for message in source.messages:
+                self.deliver(target, message, now)
+            return
+        if queued + count >= limits.warn_at:
+            warn(session, max(queued + 1, limits.warn_at), self._counters)
+        identifiers = target.identifiers
+        deliveries = [
+            Delivery(message, 1, False, identifiers, sequence)
+            for sequence, message in enumerate(source.messages, session.next_sequence)
+        ]
+        session.next_sequence += count
+        session.bytes_queued += size
+        session.quota.bytes_queued += size
+        session.accounts.matched += count
+        if session.lifetime_s:
+            self._journal.keep_all(source.messages)
+        started = 0
+        if connection is not None and not session.waiting.entries:
+            started = max(0, min(count, session.window - session.inflight_count))
+            self._start_together(session, connection, deliveries[:started], source, now)
+        if started < count:
+            session.waiting.extend(deliveries[started:])
+            if session.lifetime_s:
+                self._journal.queued_all(session, deliveries[started:])
+
+    def _start_together(
+        self, session: Session, connection: Connection, deliveries: list[Delivery], source: MessageBatch, now: float
+    ) -> None:
+        """Sends the first messages of a batch for the first time, as they came where that is possible."""
+        count = len(deliveries)
+        batch = source.of_version(connection.version_5)
+        if (
+            not count
+            or connection.aliases_max
+            or (connection.version_5 and deliveries[0].identifiers)
+            or (
+                len(batch.data) > connection.packet_bytes_max
+                and batch.fit(connection.packet_bytes_max, 0, count) < count
+            )
+        ):
+            self._start(session, connection, deliveries, now)
+            return
+        inflight = session.inflight
+        identifier, free = session.free_identifiers(count)
+        if free < count:
+            self._start(session, connection, deliveries, now)
+            return
+        for number, delivery in enumerate(deliveries, identifier):
+            delivery.identifier = number
+            inflight[number] = delivery
+        session.next_identifier = identifier + count - 1
+        if session.lifetime_s:
+            self._journal.queued_all(session, deliveries)
+        if not connection.is_elsewhere:
+            connection.out.append(_numbered(batch, identifier, 0, count, source.made))
+            self._dirty.add(connection)
+
     def _wait_together(self, session: Session, source: MessageBatch, begin: int) -> int:
         """Lets messages that came together wait; returns how many it was, of those from `begin` on."""
         if not session.waiting.entries and session.inflight_count < session.window:
@@ -147,95 +214,6 @@ class Outgoing:
         session.accounts.matched += count
         return count
 
-    # Acknowledgements. One of another message than is in flight is out of date, and has no effect; one of another kind
-    # than its message waits for breaks the protocol: these methods return False, and the connection ends.
-
-    def acknowledge_all(self, session: Session, identifiers: Sequence[int], now: float) -> bool:
-        """The client has many QoS 1 messages."""
-        if not session.tracked and not session.resend:
-            size = session.plain.acknowledge(identifiers)
-            if size:
-                session.bytes_queued -= size
-                session.quota.bytes_queued -= size
-                session.accounts.delivered += len(identifiers)
-                if session.waiting.entries or session.warned:
-                    self.fill(session, now)
-                return True
-        if self._observer is not None or session.resend:
-            return all(self.acknowledge(session, each, ReasonCode.SUCCESS, now) for each in identifiers)
-        done, size, is_right = 0, 0, True
-        tracked, plain, lasting = session.tracked, session.plain, session.lifetime_s > 0
-        for number, identifier in enumerate(identifiers):
-            if not tracked and plain:
-                plain_size = plain.acknowledge(identifiers[number:])
-                if plain_size:
-                    done += len(identifiers) - number
-                    size += plain_size
-                    break
-            delivery = tracked.get(identifier)
-            if delivery is None and (not plain or (delivery := session.inflight.get(identifier)) is None):
-                continue
-            if delivery.qos != 1:
-                is_right = False
-                break
-            del tracked[identifier]
-            done += 1
-            size += delivery.message.size
-            if lasting:
-                self._journal.forget_queued(session, delivery)
-        session.bytes_queued -= size
-        session.quota.bytes_queued -= size
-        session.accounts.delivered += done
-        if session.waiting.entries or session.warned:
-            self.fill(session, now)
-        return is_right
-
-    def acknowledge(self, session: Session, identifier: int, reason: ReasonCode, now: float) -> bool:
-        """The client has a QoS 1 message (PUBACK), or refused it."""
-        delivery = session.inflight.get(identifier)
-        if delivery is None:
-            return True
-        if delivery.qos != 1:
-            return False
-        self._finish(session, identifier, delivery, "rejected" if reason >= 0x80 else "", now)
-        if session.waiting.entries or session.resend or session.warned:
-            self.fill(session, now)
-        return True
-
-    def received(self, session: Session, identifier: int, reason: ReasonCode, now: float) -> bool:
-        """The client has a QoS 2 message (PUBREC), or refused it; it is told to go on (PUBREL).
-
-        A PUBREC may come twice, but who has taken a message cannot refuse it any more.
-        """
-        delivery = session.inflight.get(identifier)
-        if delivery is None:
-            if reason < 0x80:
-                self._release(session, identifier, known=False)
-            return True
-        if delivery.qos != 2 or (delivery.released and reason >= 0x80):
-            return False
-        if reason >= 0x80:
-            self._finish(session, identifier, delivery, "rejected", now)
-            self.fill(session, now)
-            return True
-        if not delivery.released:
-            delivery.released = True
-            if session.lifetime_s:
-                self._journal.queued(session, delivery)
-        self._release(session, identifier, known=True)
-        return True
-
-    def completed(self, session: Session, identifier: int, now: float) -> bool:
-        """The exchange of a QoS 2 message is over (PUBCOMP)."""
-        delivery = session.inflight.get(identifier)
-        if delivery is None:
-            return True
-        if not delivery.released:
-            return False
-        self._finish(session, identifier, delivery, "", now)
-        self.fill(session, now)
-        return True
-
     def resume(self, session: Session, now: float) -> None:
         """Sends again what was in flight, in its first order, and then what waits (MQTT 5.0, section 4.4)."""
         session.resend.clear()
@@ -250,10 +228,10 @@ class Outgoing:
         while session.resend and len(session.inflight) - len(session.resend) < session.window:
             delivery = session.resend.popleft()
             if delivery.released:
-                self._release(session, delivery.identifier, True)
+                self.release(session, delivery.identifier, True)
             elif not self._write(session, connection, delivery, now, _DUP):
                 del session.inflight[delivery.identifier]
-                self._leave(session, delivery, "too-large", now)
+                self.leave(session, delivery, "too-large", now)
         waiting = session.waiting
         while waiting.entries and not session.resend and (room := session.window - session.inflight_count) > 0:
             run = waiting.entries[0]
@@ -266,7 +244,7 @@ class Outgoing:
     def expire(self, session: Session, now: float) -> None:
         """Takes out what expired while it waited."""
         for delivery in remove_expired(session, now):
-            self._leave(session, delivery, "expired", now)
+            self.leave(session, delivery, "expired", now)
 
     def clear(self, session: Session, now: float, heir_of: Callable[[str, Message], Target | None]) -> None:
         """The session ends: what it still had is dropped, or handed on to another member of a shared subscription.
@@ -281,7 +259,7 @@ class Outgoing:
                 elif (heir := heir_of(delivery.share, message)) is not None:
                     reason = "handed-on"
                     self.deliver(heir, message, now)
-            self._leave(session, delivery, reason, now)
+            self.leave(session, delivery, reason, now)
         session.inflight.clear()
         session.waiting.clear()
         session.resend.clear()
@@ -360,7 +338,7 @@ class Outgoing:
                 return False
             reason = full_reason(session, message.size, self._counters)
             session.waiting.remove(victim)
-            self._leave(session, victim, reason, now)
+            self.leave(session, victim, reason, now)
         return True
 
     def _send_run(self, session: Session, connection: Connection, run: WaitingRun, room: int) -> bool:
@@ -393,7 +371,7 @@ class Outgoing:
         kept: list[Delivery] = []
         for delivery in taken:
             if delivery.message.expires_at <= now:
-                self._leave(session, delivery, "expired", now)
+                self.leave(session, delivery, "expired", now)
             else:
                 kept.append(delivery)
         return kept
@@ -411,7 +389,7 @@ class Outgoing:
             if not write(session, connection, delivery, now, 0):
                 del inflight[identifier]
                 identifier = before
-                self._leave(session, delivery, "too-large", now)
+                self.leave(session, delivery, "too-large", now)
             elif session.lifetime_s:
                 self._journal.queued(session, delivery)
         session.next_identifier = identifier
@@ -447,7 +425,8 @@ class Outgoing:
         aliases[message.topic] = len(aliases) + 1
         return parts
 
-    def _release(self, session: Session, identifier: int, known: bool) -> None:
+    def release(self, session: Session, identifier: int, known: bool) -> None:
+        """Tells the client to go on with a QoS 2 message (PUBREL)."""
         connection = session.connection
         if connection is None:
             return
@@ -457,24 +436,7 @@ class Outgoing:
         connection.out.append(bytes((0x62, len(packet))) + packet)
         self._dirty.add(connection)
 
-    def _finish(self, session: Session, identifier: int, delivery: Delivery, problem: str, now: float) -> None:
-        """An exchange is over, well or not."""
-        del session.inflight[identifier]
-        if session.resend and delivery in session.resend:
-            session.resend.remove(delivery)
-        if problem:
-            self._leave(session, delivery, problem, now)
-            return
-        size = delivery.message.size
-        session.bytes_queued -= size
-        session.quota.bytes_queued -= size
-        session.accounts.delivered += 1
-        if session.lifetime_s:
-            self._journal.forget_queued(session, delivery)
-        if self._observer is not None:
-            self._observer.delivered(session, delivery.message, delivery.qos, now)
-
-    def _leave(self, session: Session, delivery: Delivery, reason: str, now: float) -> None:
+    def leave(self, session: Session, delivery: Delivery, reason: str, now: float) -> None:
         """A delivery that was in the queue and will never arrive."""
         size = delivery.message.size
         session.bytes_queued -= size
@@ -498,11 +460,9 @@ class Outgoing:
             self._journal.forget_queued(session, delivery)
 
 
-def _numbered(
-    batch: PublishBatch, identifier: int, begin: int, count: int, made: dict[tuple[int, int, int], bytes]
-) -> bytes:
+def _numbered(batch: PublishBatch, identifier: int, begin: int, count: int, made: Made) -> bytes:
     """Returns messages with identifiers from this one on, which may have been made for another session."""
-    key = (identifier, begin, count)
+    key = (batch.version_5, identifier, begin, count)
     data = made.get(key)
     if data is None:
         data = made[key] = batch.renumbered(identifier, begin, begin + count)

@@ -8,6 +8,7 @@ here is a cache of the topic tree: a subscription, a connection or a disconnecti
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from itertools import chain
 from typing import Final
 
 from surecast.protocol.broker.broker_settings import BrokerSettings
@@ -173,18 +174,20 @@ class FanOut:
     """The subscribers of plain messages, published at QoS 0 or 1 and not retained, on topics that have the same ones.
 
     All of a group get the same bytes, at QoS 0. The sessions of `direct` get messages at QoS 1 and end with their
-    connection, so that nothing but sizes need be kept of what they get; all others are in `rest` and get one message
-    after the other. `targets` counts all. `is_whole` is False where messages must be taken one by one, because of
-    shared subscriptions, or of somebody who is told of each. `uses` counts the topics that share this one.
+    connection, so that nothing but sizes need be kept of what they get; of `kept` there are entries for each message.
+    All others are in `rest` and get one message after the other. `targets` counts all. `is_whole` is False where
+    messages must be taken one by one, because of shared subscriptions, or of somebody who is told of each. `uses`
+    counts the topics that share this one.
     """
 
-    __slots__ = ("direct", "groups", "is_whole", "key", "rest", "targets", "uses")
+    __slots__ = ("direct", "groups", "is_whole", "kept", "key", "rest", "targets", "uses")
 
     def __init__(self, key: _Key | None, is_whole: bool = True):
         self.key = key
         self.is_whole = is_whole
         self.groups: list[Group] = []
         self.direct: list[Target] = []
+        self.kept: list[Target] = []
         self.rest: list[Target] = []
         self.targets = 0
         self.uses = 0
@@ -202,7 +205,7 @@ class FanOut:
             ):
                 self.direct.append(target)
             else:
-                self.rest.append(target)
+                self.kept.append(target)
             return
         if connection is None or connection.congested or connection.aliases_max or not target.plain:
             self.rest.append(target)
@@ -216,10 +219,8 @@ class FanOut:
 
     def has(self, session: Session) -> bool:
         """Returns whether a session is among those that get the messages."""
-        return (
-            not session.groups.isdisjoint(self.groups)
-            or any(target.session is session for target in self.direct)
-            or any(target.session is session for target in self.rest)
+        return not session.groups.isdisjoint(self.groups) or any(
+            target.session is session for target in chain(self.direct, self.kept, self.rest)
         )
 
     def settle(self) -> None:

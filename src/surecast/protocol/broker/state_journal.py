@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from surecast.protocol.broker.message import Delivery, Message
@@ -10,8 +11,9 @@ from surecast.protocol.broker.state_records import (
     Record,
     message_key,
     message_record,
-    queued_key,
+    message_records,
     queued_record,
+    queued_records,
     received_key,
     request_value,
     retained_key,
@@ -42,6 +44,12 @@ class Journal:
             self.records.append(message_record(message))
         message.references += 1
 
+    def keep_all(self, messages: Sequence[Message]) -> None:
+        """One more durable reference to each of these messages."""
+        self.records += message_records([message for message in messages if not message.references])
+        for message in messages:
+            message.references += 1
+
     def release(self, message: Message) -> None:
         """One durable reference less; the last deletes the message."""
         message.references -= 1
@@ -68,10 +76,23 @@ class Journal:
         """Writes a queue entry as it is."""
         self.records.append(queued_record(session, delivery))
 
+    def queued_all(self, session: Session, deliveries: Iterable[Delivery]) -> None:
+        """Writes queue entries as they are."""
+        self.records += queued_records(session, deliveries)
+
     def forget_queued(self, session: Session, delivery: Delivery) -> None:
         """Deletes a queue entry and its reference to the message."""
-        self.records.append((queued_key(session, delivery), None))
-        self.release(delivery.message)
+        self.forget_queued_all(session, (delivery,))
+
+    def forget_queued_all(self, session: Session, deliveries: Iterable[Delivery]) -> None:
+        """Deletes queue entries and their references to messages."""
+        prefix, add = b"q" + session.key_field, self.records.append
+        for delivery in deliveries:
+            add((prefix + delivery.sequence.to_bytes(8, "big"), None))
+            message = delivery.message
+            message.references -= 1
+            if not message.references:
+                add((b"m" + message.number.to_bytes(8, "big"), None))
 
     def received(self, session: Session, identifier: int) -> None:
         """Remembers the identifier of a QoS 2 message."""

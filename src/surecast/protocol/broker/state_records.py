@@ -30,7 +30,7 @@ entries are written by hand, because every message that must survive a crash wri
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from surecast.protocol.broker.accounts import Accounts
@@ -70,8 +70,9 @@ __all__ = [
     "RunningSession",
     "message_key",
     "message_record",
-    "queued_key",
+    "message_records",
     "queued_record",
+    "queued_records",
     "read_message",
     "read_queued",
     "read_received",
@@ -246,10 +247,23 @@ def message_key(number: int) -> bytes:
 
 def message_record(message: Message) -> tuple[bytes, bytes]:
     """Returns the record of a message."""
-    value = _MESSAGE.pack(message.qos, message.retain, message.expires_at, message.published_at, message.interval_end)
-    value += message.topic_field + text_field(message.publisher)
-    value += len(message.properties).to_bytes(4, "big") + message.properties + message.payload
-    return b"m" + message.number.to_bytes(8, "big"), value
+    return message_records((message,))[0]
+
+
+def message_records(messages: Iterable[Message]) -> list[tuple[bytes, bytes]]:
+    """Returns the records of messages that came together: most of them have one publisher."""
+    records: list[tuple[bytes, bytes]] = []
+    publisher, field = "", text_field("")
+    for each in messages:
+        if each.publisher != publisher:
+            publisher = each.publisher
+            field = text_field(publisher)
+        value = (
+            _MESSAGE.pack(each.qos, each.retain, each.expires_at, each.published_at, each.interval_end)
+            + each.topic_field + field + len(each.properties).to_bytes(4, "big") + each.properties + each.payload
+        )  # fmt: skip
+        records.append((b"m" + each.number.to_bytes(8, "big"), value))
+    return records
 
 
 def read_message(key: bytes, value: bytes) -> Message:
@@ -316,20 +330,24 @@ def read_subscription(key: bytes, value: bytes, contents: dict[str, Filter]) -> 
     )
 
 
-def queued_key(session: Session, delivery: Delivery) -> bytes:
-    """Returns the key of a queue entry."""
-    return b"q" + session.key_field + delivery.sequence.to_bytes(8, "big")
+def queued_records(session: Session, deliveries: Iterable[Delivery]) -> list[tuple[bytes, bytes]]:
+    """Returns the records of queue entries as they are."""
+    prefix = b"q" + session.key_field
+    records: list[tuple[bytes, bytes]] = []
+    for each in deliveries:
+        flags = each.retain | _SHARED if each.share else each.retain
+        value = _pack_queued(each.message.number, each.qos, flags, each.released, each.identifier)
+        if each.share:
+            value += text_field(each.share)
+        if each.identifiers:
+            value += struct.pack(f">{len(each.identifiers)}I", *each.identifiers)
+        records.append((prefix + each.sequence.to_bytes(8, "big"), value))
+    return records
 
 
 def queued_record(session: Session, delivery: Delivery) -> tuple[bytes, bytes]:
     """Returns the record of a queue entry as it is."""
-    flags = delivery.retain | _SHARED if delivery.share else delivery.retain
-    value = _pack_queued(delivery.message.number, delivery.qos, flags, delivery.released, delivery.identifier)
-    if delivery.share:
-        value += text_field(delivery.share)
-    if delivery.identifiers:
-        value += struct.pack(f">{len(delivery.identifiers)}I", *delivery.identifiers)
-    return b"q" + session.key_field + delivery.sequence.to_bytes(8, "big"), value
+    return queued_records(session, (delivery,))[0]
 
 
 def read_queued(sequence: int, value: bytes, messages: Mapping[int, Message]) -> Delivery:

@@ -53,10 +53,8 @@ class Early:
 
 def raw_packet(packet: Packet | PublishBatch | AckBatch, version: int) -> bytes:
     """A packet as it is sent."""
-    if isinstance(packet, PublishBatch):
+    if isinstance(packet, (PublishBatch, AckBatch)):
         return packet.data
-    if isinstance(packet, AckBatch):
-        return b"".join(encode(single, version) for single in packet.packets())
     return encode(packet, version)
 
 

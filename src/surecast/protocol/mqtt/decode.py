@@ -2,7 +2,7 @@
 
 Every packet takes the plain way: its first byte and its length are checked as soon as they are there, and its body is
 read when all of it is (`bodies.py`), but for those that a broker sees by the hundred in one read: messages without
-properties, and plain PUBACK packets, are found in batches (`batches.py`), and messages with properties that were read
+properties, and plain acknowledgements, are found in batches (`batches.py`), and messages with properties that were read
 before are read by a short cut.
 """
 
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.mqtt.ack_batches import AckBatch, find_acks
+from surecast.protocol.mqtt.ack_batches import ACKS, AckBatch, find_acks
 from surecast.protocol.mqtt.batches import find_publishes
 from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body, read_topic
 from surecast.protocol.mqtt.packet_errors import MalformedPacket, PacketError, ProtocolError
@@ -36,7 +36,6 @@ _CACHED_TOPIC_BYTES: Final = 256
 _CACHED_PROPERTIES: Final = 64
 _CACHED_PROPERTY_BYTES: Final = 127  # their length has one byte
 _PUBLISH: Final = PacketType.PUBLISH << 4
-_PUBACK: Final = PacketType.PUBACK << 4
 _NAMES: Final = {int(kind): kind.name for kind in PacketType}
 _SENT_BY_SERVER_ONLY: Final = {PacketType.CONNACK, PacketType.SUBACK, PacketType.UNSUBACK, PacketType.PINGRESP}
 _SENT_BY_CLIENT_ONLY: Final = {PacketType.CONNECT, PacketType.SUBSCRIBE, PacketType.UNSUBSCRIBE, PacketType.PINGREQ}
@@ -150,8 +149,8 @@ class PacketDecoder:
     ) -> list[Packet | PublishBatch | AckBatch]:
         """As `feed`, with messages and acknowledgements in batches.
 
-        Every message without properties of at most 16 kB is in a `PublishBatch`, and every PUBACK that reports success
-        in an `AckBatch`; what came before has no influence on what is made of the same bytes.
+        Every message without properties of at most 16 kB is in a `PublishBatch`, and every acknowledgement that reports
+        success in an `AckBatch`; what came before has no influence on what is made of the same bytes.
         """
         alike = self._alike
         if alike is not None and len(data) == len(alike.data) and not self._held and self._error is None:
@@ -196,7 +195,7 @@ class PacketDecoder:
         """Reads what is not in a batch of messages; where it ends, or `start` if it is not complete."""
         first = data[start]
         if self.version is not None:
-            if first == _PUBACK and (acks := find_acks(data, start)) is not None:
+            if first in ACKS and (acks := find_acks(data, start)) is not None:
                 packets.append(acks)
                 return start + 4 * len(acks.packet_ids)
             if first & 0xF0 == _PUBLISH and self._properties:
