@@ -160,6 +160,8 @@ class Outgoing:
             session.waiting.extend(deliveries[started:])
             if session.lifetime_s:
                 self._journal.queued_all(session, deliveries[started:])
+            if started and session.inflight_count < session.window:
+                self.fill(session, now)  # some of those that were to be sent are too large for the client
 
     def _start_together(
         self, session: Session, connection: Connection, deliveries: list[Delivery], source: MessageBatch, now: float
