@@ -30,11 +30,11 @@ ROUNDS = 12
 
 @dataclass(frozen=True)
 class Shape:
-    """A pattern of publishers and subscribers; `burst` messages are in one write. A subscriber `has_all` topics, or one of them.
+    """A pattern of publishers and subscribers; `burst` messages are in one write.
 
-    Its session may be `lasting`; it may have at most `window` messages in flight; it may be `away` while the messages
-    are published, and come back for them; and so many others of a `backlog` may wait before each that it gets. If
-    `versions_differ`, subscribers speak MQTT 5 and publishers MQTT 3.1.1.
+    A subscriber `has_all` topics, or one of them. Its session may be `lasting`; it may have at most `window` messages
+    in flight; it may be `away` while the messages are published, and come back for them; and so many others of a
+    `backlog` may wait before each that it gets. If `versions_differ`, subscribers speak MQTT 5, publishers MQTT 3.1.1.
     """
 
     name: str

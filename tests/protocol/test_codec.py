@@ -116,7 +116,7 @@ BY_HAND = {
     "protocol/group/effects.py": "what is hashed, never read",
     "protocol/group/machine.py": "the name of a connection in RELEASE",
     "protocol/mqtt/ack_batches.py": "acknowledgements, many at once",
-    "protocol/mqtt/publish_batch.py": "batches of publications",
+    "protocol/mqtt/batches.py": "batches of publications",
     "protocol/paxos/election.py": "what is hashed, never read",
     "protocol/paxos/example_store.py": "what is hashed, never read",
     "protocol/paxos/journal.py": "votes, one for each instance",

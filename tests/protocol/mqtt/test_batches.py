@@ -23,7 +23,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
     encode,
 )
-from surecast.protocol.mqtt.publish_batch import join
+from surecast.protocol.mqtt.batches import join
 
 TOPICS = ("a/b", "b", "a/c", "long/" + "t" * 300)
 SIZES = (0, 3, 20, 110, 121, 122, 123, 124, 130, 9_000)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from surecast.protocol.codec import Layout, sized
 from surecast.protocol.mqtt import AckBatch, Packet, PublishBatch
-from surecast.protocol.mqtt.publish_batch import join
+from surecast.protocol.mqtt.batches import join
 
 __all__ = [
     "BATCH_ITEM",

@@ -9,6 +9,7 @@ True
 """
 
 from surecast.protocol.mqtt.ack_batches import AckBatch
+from surecast.protocol.mqtt.batches import PublishBatch
 from surecast.protocol.mqtt.decode import PacketDecoder, Side
 from surecast.protocol.mqtt.encode import encode, encode_properties, encode_publish, passed_on_properties
 from surecast.protocol.mqtt.packet_errors import MalformedPacket, PacketError, ProtocolError
@@ -37,7 +38,6 @@ from surecast.protocol.mqtt.packets import (
     Will,
 )
 from surecast.protocol.mqtt.properties import NO_PROPERTIES, Properties
-from surecast.protocol.mqtt.publish_batch import PublishBatch
 from surecast.protocol.mqtt.reasons import (
     ALLOWED_REASONS,
     ReasonCode,

@@ -15,12 +15,12 @@ from typing import Any, Final, Literal
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt.ack_batches import ACKS, AckBatch, find_acks
-from surecast.protocol.mqtt.batches import find_publishes
+from surecast.protocol.mqtt.batch_scan import find_publishes
+from surecast.protocol.mqtt.batches import FLAGS_OF, PublishBatch
 from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body, read_topic
 from surecast.protocol.mqtt.packet_errors import MalformedPacket, PacketError, ProtocolError
 from surecast.protocol.mqtt.packets import V5, V31, V311, Connect, Packet, PacketType, Publish, publish_from_wire
 from surecast.protocol.mqtt.properties import Properties
-from surecast.protocol.mqtt.publish_batch import FLAGS_OF, PublishBatch
 from surecast.protocol.mqtt.reasons import ReasonCode
 from surecast.protocol.mqtt.topics import MAX_LEVELS
 from surecast.protocol.mqtt.unfinished import COUNTED_BYTES_MIN, PartialPacketHolder, Unfinished
