@@ -21,6 +21,7 @@ from surecast.protocol.demand.tree_demand import (
     TreeDemand,
 )
 from surecast.protocol.filters import Event
+from surecast.protocol.mqtt.topics import match
 
 ALGORITHMS = [*SUMMARIES, "flooding", "mixed"]
 
@@ -118,10 +119,13 @@ class Tree:
         while ahead:
             name, source, qos = ahead.pop()
             broker = self.brokers[name]
-            wanted = dict.fromkeys(broker.always, 2) | broker.table.find(event.class_name).neighbours(event)
+            wanted = broker.table.find(event.class_name).neighbours(event.values)
             for hop, highest in wanted.items():
                 if hop == LOCAL:
-                    reached[name] = min(qos, highest)
+                    assert any(match(joint.topic, event.class_name) for joint in self.clients[name])
+                    own = [joint.qos for joint in self.clients[name] if joint.matches(event)]
+                    if own:
+                        reached[name] = min(qos, highest, max(own))
                 elif hop != source:
                     ahead.append((hop, name, min(qos, highest)))
         return reached

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from surecast.protocol.demand import SUMMARIES, JointFilter
 from surecast.protocol.filters import Event, Filter, above, between
+from surecast.protocol.mqtt.topics import match
 from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.overlay_frames import Written
@@ -239,14 +240,18 @@ class World:
     def wants(self, name: str, event: Event) -> bool:
         return any(joint.matches(event) for joint in self.machines[name].wanted)
 
+    def wants_topic(self, name: str, event: Event) -> bool:
+        """Whether the node has to deliver an event: contents are matched behind it."""
+        return any(match(joint.topic, event.class_name) for joint in self.machines[name].wanted)
+
     def problems(self) -> list[str]:
         """What must never happen, whatever fails."""
         problems = []
         for name, machine in self.machines.items():
             for event_id, incarnations in machine.delivered.items():
                 event, _ = self.published.get(event_id, (None, 0.0))
-                if event is not None and not self.wants(name, event):
-                    problems.append(f"{name} delivered {event_id}, which nobody there wants")
+                if event is not None and not self.wants_topic(name, event):
+                    problems.append(f"{name} delivered {event_id}, on a topic that nobody there wants")
                 is_kept = "buffering" in self.scheme and event_id not in machine.at_qos_0  # over a restart too
                 repeated = len(incarnations) > (1 if is_kept else len(set(incarnations)))
                 if repeated:

@@ -1,9 +1,9 @@
 """The demand behind each link of an overlay: joint filters, their summaries for neighbours, and who wants an event.
 
->>> from surecast.protocol.filters import Event, parse
+>>> from surecast.protocol.filters import parse
 >>> summary, table = SUMMARIES["covering"](), DemandTable(["b1"])
 >>> table.apply("b1", summary.change(added=[JointFilter("stock/#", parse("price > 35"), qos=1)]))
->>> table.find("stock/acme").neighbours(Event("stock/acme", {"price": 37}))
+>>> table.find("stock/acme").neighbours({"price": 37})
 {'b1': 1}
 """
 

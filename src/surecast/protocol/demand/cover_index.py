@@ -75,6 +75,25 @@ class CoverIndex:
 
     def covering(self, filter: JointFilter) -> list[JointFilter]:
         """Returns the filters that cover a filter; itself, where it is there."""
+        qos, content = filter.qos, filter.content
+        return [
+            other
+            for node in self._above(filter)
+            for other in node.filters
+            if other.qos >= qos and other.content.covers(content)
+        ]
+
+    def is_covered(self, filter: JointFilter) -> bool:
+        """Returns whether a filter is covered by one that is there."""
+        qos, content = filter.qos, filter.content
+        for node in self._above(filter):
+            for other in node.filters:
+                if other.qos >= qos and other.content.covers(content):
+                    return True
+        return False
+
+    def _above(self, filter: JointFilter) -> list[_Node]:
+        """The nodes whose topics cover those of a filter."""
         candidates: list[_Node] = []
         nodes = [self._root]
         dollar = filter.topic[:1] == "$"  # no filter that begins with a wildcard matches a topic that begins with $
@@ -88,10 +107,7 @@ class CoverIndex:
             dollar = False
         candidates += nodes
         candidates += [node.below["#"] for node in nodes if "#" in node.below]  # "a/#" matches "a"
-        qos, content = filter.qos, filter.content
-        return [
-            other for node in candidates for other in node.filters if other.qos >= qos and other.content.covers(content)
-        ]
+        return candidates
 
     def covered_by(self, filter: JointFilter) -> list[JointFilter]:
         """Returns the filters that a filter covers; itself, where it is there."""

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from surecast.errors import PeerError
 from surecast.protocol.demand.filter_hashes import FilterHashes
-from surecast.protocol.demand.joint_filter import EVERY_CONTENT, JointFilter
+from surecast.protocol.demand.joint_filter import JointFilter
 from surecast.protocol.demand.summaries import DemandChange
-from surecast.protocol.filters import Event, FilterIndex
+from surecast.protocol.filters import FilterIndex, Value
 from surecast.protocol.mqtt.topic_tree import TopicTree
+from surecast.protocol.mqtt.topics import has_wildcard
 
 __all__ = ["DemandTable", "TopicDemand"]
 
 _FILTERS_MAX: Final = 1_000_000
+_QOS_MAX: Final = 2
 _TOPICS_KEPT: Final = 10_000
 _KEPT_TOPIC_MAX: Final = 256
 
@@ -27,73 +28,100 @@ class _Wanted:
     __slots__ = ("always", "contents")
 
     def __init__(self) -> None:
-        self.always: dict[tuple[str, int], None] = {}
+        self.always: dict[tuple[str, int], int] = {}
         self.contents: FilterIndex[tuple[str, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TopicDemand:
-    """The demand for one topic: the QoS for each neighbour that wants all events on it, and who wants some of them."""
+    """The demand for one topic: the QoS for each neighbour to which all events on it go, and who wants some of them."""
 
-    always: dict[str, int]
+    always: Mapping[str, int]
     conditional: tuple[FilterIndex[tuple[str, int]], ...]
+    stands_for: Mapping[str, str]
 
-    def neighbours(self, event: Event) -> dict[str, int]:
-        """Returns the neighbours that want an event on this topic, each with its highest QoS."""
+    def neighbours(self, values: Mapping[str, Value]) -> Mapping[str, int]:
+        """Returns the neighbours to which an event with these attributes goes, sorted, each with its highest QoS."""
         if not self.conditional:
             return self.always
         wanted = dict(self.always)
         for index in self.conditional:
-            for neighbour, qos in index.match(event):
-                if qos > wanted.get(neighbour, -1):
-                    wanted[neighbour] = qos
-        return dict(sorted(wanted.items()))
+            for name, qos in index.match_values(values):
+                hop = self.stands_for.get(name, name)
+                if qos > wanted.get(hop, -1):
+                    wanted[hop] = qos
+        return dict(sorted(wanted.items())) if len(wanted) > 1 else wanted
 
 
 class DemandTable:
-    """The demand of all neighbours on one tree.
+    """The demand of all neighbours on one tree. To those in `always` events go whatever they want, and to those in
+    `by_topic` all events on the topics that they want: these match contents themselves.
 
     >>> from surecast.protocol.filters import parse
     >>> table = DemandTable(["b2", "b3"])
     >>> table.apply("b2", DemandChange(added=(JointFilter("stock/+", parse("price > 35"), 1),)))
     >>> table.apply("b3", DemandChange(added=(JointFilter("stock/#"),)))
     >>> demand = table.find("stock/acme")
-    >>> demand.neighbours(Event("stock/acme", {"price": 37}))
+    >>> demand.neighbours({"price": 37})
     {'b2': 1, 'b3': 0}
-    >>> demand.neighbours(Event("stock/acme", {"price": 30})), sorted(table.attributes)
+    >>> demand.neighbours({"price": 30}), sorted(table.attributes)
     ({'b3': 0}, ['price'])
     """
 
-    def __init__(self, neighbours: Iterable[str], filters_max: int = _FILTERS_MAX):
-        self.attributes: Counter[str] = Counter()
-        """The attributes that some filter names; an event need not carry others."""
+    def __init__(
+        self,
+        neighbours: Iterable[str],
+        always: Iterable[str] = (),
+        by_topic: Iterable[str] = (),
+        filters_max: int = _FILTERS_MAX,
+    ):
+        self.attributes: dict[str, int] = {}
+        """How many filters name each attribute; an event need not carry those that none does."""
+        self._always, self._by_topic = tuple(always), frozenset(by_topic)
         self._filters_max = filters_max
         self.held = {name: FilterHashes() for name in neighbours}
         """The filters that each neighbour announced and did not revoke."""
-        self._tree: TopicTree[str, _Wanted] = TopicTree()
+        self.size = 0
+        """The number of entries, over all neighbours."""
+        self._stands_for: dict[str, str] = {}
+        self._tree: TopicTree[str, _Wanted] = TopicTree(cached_topics=0)
+        self._of_filter: dict[str, _Wanted] = {}
         self._found: dict[str, TopicDemand] = {}
 
-    def __len__(self) -> int:
-        """The number of entries, over all neighbours."""
-        return sum(map(len, self.held.values()))
+    def stand_for(self, name: str, neighbour: str) -> None:
+        """Takes a name under which demand is held that is to be met by way of a neighbour."""
+        self.held[name] = FilterHashes()
+        self._stands_for[name] = neighbour
+        self._found.clear()
+
+    def forget(self, name: str) -> None:
+        """Forgets such a name, of which nothing is held any more."""
+        del self.held[name], self._stands_for[name]
+        self._found.clear()
 
     def apply(self, neighbour: str, change: DemandChange) -> None:
         """Takes in what a neighbour announced and revoked: all of it or, where it is wrong, nothing."""
         held = self.held[neighbour]
-        net: dict[JointFilter, int] = {}
-        for by, filters in ((1, change.added), (-1, change.removed)):
-            for joint in filters:
-                net[joint] = net.get(joint, 0) + by
+        if len(change.added) + len(change.removed) == 1:
+            net = dict.fromkeys(change.added, 1) or dict.fromkeys(change.removed, -1)
+        else:
+            net = dict.fromkeys([*change.added, *change.removed], 0)
+            for joint in change.added:
+                net[joint] += 1
+            for joint in change.removed:
+                net[joint] -= 1
         for joint, number in net.items():
             if joint.qos not in (0, 1, 2):
                 raise PeerError(f"{neighbour} announced a filter at QoS {joint.qos}")
-            if not joint.satisfiable:
+            if not joint.content.satisfiable:
                 raise PeerError(f"{neighbour} announced a filter that no event can match; such filters stay local")
-            if held.count(joint) + number < 0:
+            if number < 0 and held.count(joint) + number < 0:
                 raise PeerError(f"{neighbour} revoked the filter {joint}, which it has not announced")
-        size = len(held) + sum(net.values())
+        growth = len(change.added) - len(change.removed)
+        size = held.size + growth
         if size > self._filters_max:
             raise PeerError(f"{neighbour} announced {size} filters; at most {self._filters_max} are taken")
+        self.size += growth
         for joint, number in net.items():
             before = held.count(joint)
             held.shift(joint, number)
@@ -106,14 +134,15 @@ class DemandTable:
         """Returns the demand for a topic; it is kept until the demand changes."""
         demand = self._found.get(topic)
         if demand is None:
-            always: dict[str, int] = {}
+            always = dict.fromkeys(self._always, _QOS_MAX)
             conditional: list[FilterIndex[tuple[str, int]]] = []
             for wanted in self._tree.match(topic):
                 if wanted.contents is not None:
                     conditional.append(wanted.contents)
-                for neighbour, qos in wanted.always:
-                    always[neighbour] = max(qos, always.get(neighbour, 0))
-            demand = TopicDemand(dict(sorted(always.items())), tuple(conditional))
+                for name, qos in wanted.always:
+                    hop = self._stands_for.get(name, name)
+                    always[hop] = max(qos, always.get(hop, 0))
+            demand = TopicDemand(dict(sorted(always.items())), tuple(conditional), self._stands_for)
             if len(topic) <= _KEPT_TOPIC_MAX:
                 if len(self._found) >= _TOPICS_KEPT:
                     self._found.clear()
@@ -121,32 +150,48 @@ class DemandTable:
         return demand
 
     def _file(self, neighbour: str, joint: JointFilter) -> None:
-        wanted = self._tree.get(joint.topic, "")
+        wanted = self._of_filter.get(joint.topic)
         if wanted is None:
-            wanted = _Wanted()
+            wanted = self._of_filter[joint.topic] = _Wanted()
             self._tree.subscribe(joint.topic, "", wanted)
-        if joint.content is EVERY_CONTENT or joint.content == EVERY_CONTENT:
-            wanted.always[neighbour, joint.qos] = None
-        else:
-            if wanted.contents is None:
-                wanted.contents = FilterIndex()
-            wanted.contents.add(joint.content, (neighbour, joint.qos))
-            self.attributes.update(name for name, _ in joint.content.constraints)
-        self._found.clear()
+        if not joint.content.constraints or neighbour in self._by_topic:
+            key = (neighbour, joint.qos)
+            number = wanted.always.get(key, 0)
+            wanted.always[key] = number + 1
+            if not number:
+                self._forget(joint.topic)
+            return
+        if wanted.contents is None:
+            wanted.contents = FilterIndex()
+            self._forget(joint.topic)
+        wanted.contents.add(joint.content, (neighbour, joint.qos))
+        for name, _ in joint.content.constraints:
+            self.attributes[name] = self.attributes.get(name, 0) + 1
 
     def _unfile(self, neighbour: str, joint: JointFilter) -> None:
-        wanted = self._tree.get(joint.topic, "")
-        assert wanted is not None
-        if joint.content == EVERY_CONTENT:
-            del wanted.always[neighbour, joint.qos]
+        wanted = self._of_filter[joint.topic]
+        if not joint.content.constraints or neighbour in self._by_topic:
+            key = (neighbour, joint.qos)
+            wanted.always[key] -= 1
+            if not wanted.always[key]:
+                del wanted.always[key]
+                self._forget(joint.topic)
         elif wanted.contents is not None:
             wanted.contents.remove(joint.content, (neighbour, joint.qos))
             if not wanted.contents:
                 wanted.contents = None
+                self._forget(joint.topic)
+            for name, _ in joint.content.constraints:
+                self.attributes[name] -= 1
+                if not self.attributes[name]:
+                    del self.attributes[name]
         if not wanted.always and wanted.contents is None:
+            del self._of_filter[joint.topic]
             self._tree.unsubscribe(joint.topic, "")
-        for name, _ in joint.content.constraints:
-            self.attributes[name] -= 1
-            if not self.attributes[name]:
-                del self.attributes[name]
-        self._found.clear()
+
+    def _forget(self, topic_filter: str) -> None:
+        """Forgets the demand for the topics that a filter matches; an index that only changes stays the same one."""
+        if has_wildcard(topic_filter):
+            self._found.clear()
+        else:
+            self._found.pop(topic_filter, None)

@@ -9,7 +9,6 @@ difference.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from hashlib import blake2b
 from typing import Final, TypeAlias
 
 from surecast.protocol.demand.joint_filter import JointFilter
@@ -43,12 +42,17 @@ class FilterHashes:
 
     def __init__(self) -> None:
         self._sums = [[0] * FANOUT**level for level in range(DEPTH + 1)]
-        self._buckets: dict[int, dict[JointFilter, int]] = {}
-        self._size = 0
+        self._counts: dict[JointFilter, int] = {}
+        self._buckets: dict[int, dict[JointFilter, None]] = {}
+        self.size = 0
+        """The number of filters, each as often as it is there."""
+        self._unsummed: dict[JointFilter, int] = {}
+        """What has changed since sums and buckets were last needed: a change that is taken back costs no hash."""
 
     @property
     def root(self) -> Sum:
         """The sum over all filters."""
+        self._sum_up()
         return (0, 0, self._sums[0][0])
 
     def change(self, removed: Iterable[JointFilter] = (), added: Iterable[JointFilter] = ()) -> None:
@@ -60,14 +64,16 @@ class FilterHashes:
 
     def count(self, joint: JointFilter) -> int:
         """Returns how often a filter is there."""
-        return self._buckets.get(_hash(joint)[0], {}).get(joint, 0)
+        return self._counts.get(joint, 0)
 
     def differing(self, sums: Iterable[Sum]) -> list[tuple[int, int]]:
         """Returns the places, as level and number, whose sums here are others."""
+        self._sum_up()
         return [(level, place) for level, place, total in sums if self._sums[level][place] != total]
 
     def below(self, places: Iterable[tuple[int, int]]) -> list[Sum]:
         """Returns the sums of the level below some places; of a bucket, which has none below, its own."""
+        self._sum_up()
         sums: list[Sum] = []
         for level, place in places:
             if level == DEPTH:
@@ -79,40 +85,39 @@ class FilterHashes:
 
     def filters(self, bucket: int | None = None) -> list[JointFilter]:
         """Returns all filters, or those of a bucket, sorted; repeated where they are there more than once."""
-        if bucket is None:
-            counts = {joint: number for own in self._buckets.values() for joint, number in own.items()}
-        else:
-            counts = self._buckets.get(bucket, {})
-        return [joint for joint in sorted(counts, key=lambda one: one.order) for _ in range(counts[joint])]
-
-    def __len__(self) -> int:
-        return self._size
+        self._sum_up()
+        some: Iterable[JointFilter] = self._counts if bucket is None else self._buckets.get(bucket, ())
+        return [joint for joint in sorted(some, key=lambda one: one.order) for _ in range(self._counts[joint])]
 
     def shift(self, joint: JointFilter, by: int) -> None:
         """Takes a filter in so many times, or out, with a negative number."""
-        if not by:
-            return
-        bucket, value = _hash(joint)
-        counts = self._buckets.setdefault(bucket, {})
-        number = counts.get(joint, 0) + by
-        if number < 0:
+        number = self._counts.get(joint, 0) + by
+        if number > 0:
+            self._counts[joint] = number
+        elif number < 0:
             raise KeyError(f"{joint} is not there")
-        self._size += by
-        if number:
-            counts[joint] = number
+        elif by:
+            del self._counts[joint]
+        self.size += by
+        unsummed = self._unsummed.get(joint, 0) + by
+        if unsummed:
+            self._unsummed[joint] = unsummed
         else:
-            del counts[joint]
-            if not counts:
-                del self._buckets[bucket]
-        place = bucket
-        for level in range(DEPTH, -1, -1):
-            sums = self._sums[level]
-            sums[place] = (sums[place] + by * value) & _MASK
-            place //= FANOUT
+            self._unsummed.pop(joint, None)
 
-
-def _hash(joint: JointFilter) -> tuple[int, int]:
-    """The bucket of a filter, and what it adds to the sums."""
-    topic, qos, content = joint.order
-    digest = blake2b(f"{topic}\0{qos}\0{content}".encode("utf-8", "surrogatepass"), digest_size=10).digest()
-    return int.from_bytes(digest[:2], "big") % FANOUT**DEPTH, int.from_bytes(digest[2:], "big")
+    def _sum_up(self) -> None:
+        for joint, by in self._unsummed.items():
+            bucket, value = joint.digest
+            place = bucket % FANOUT**DEPTH
+            if self._counts.get(joint):
+                self._buckets.setdefault(place, {})[joint] = None
+            else:
+                members = self._buckets[place]
+                del members[joint]
+                if not members:
+                    del self._buckets[place]
+            for level in range(DEPTH, -1, -1):
+                sums = self._sums[level]
+                sums[place] = (sums[place] + by * value) & _MASK
+                place //= FANOUT
+        self._unsummed.clear()

@@ -8,6 +8,7 @@ where one covers the other, or where all factors but the content are equal and t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final
 
 from surecast.protocol.filters import Event, Filter, hull, merge
@@ -36,15 +37,41 @@ class JointFilter:
     topic: str
     content: Filter = EVERY_CONTENT
     qos: int = 0
-    order: tuple[str, int, str] = field(init=False, compare=False, repr=False)
-    """Sorts joint filters alike everywhere, whatever the order in which they came."""
+    _hash: int | None = field(default=None, init=False, compare=False, repr=False)
+    _digest: tuple[int, int] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "topic", _SAME.get(self.topic, self.topic))
-        object.__setattr__(self, "order", (self.topic, self.qos, str(self.content)))
+        if self.topic in _SAME:
+            object.__setattr__(self, "topic", _SAME[self.topic])
+
+    def __hash__(self) -> int:
+        value = self._hash  # tables and summaries of every broker on the way look a filter up
+        if value is None:
+            value = hash((self.topic, self.content, self.qos))
+            object.__setattr__(self, "_hash", value)
+        return value
+
+    def __reduce__(self) -> tuple[type[JointFilter], tuple[str, Filter, int]]:
+        return JointFilter, (self.topic, self.content, self.qos)  # hashes of text differ between processes
+
+    @property
+    def order(self) -> tuple[str, int, str]:
+        """Sorts joint filters alike everywhere, whatever the order in which they came."""
+        return (self.topic, self.qos, str(self.content))
+
+    @property
+    def digest(self) -> tuple[int, int]:
+        """Two numbers, of 16 and 64 bits, that are the same for equal filters at all brokers."""
+        digest = self._digest
+        if digest is None:
+            text = f"{self.topic}\0{self.qos}\0{self.content}".encode("utf-8", "surrogatepass")
+            both = blake2b(text, digest_size=10).digest()
+            digest = int.from_bytes(both[:2], "big"), int.from_bytes(both[2:], "big")
+            object.__setattr__(self, "_digest", digest)
+        return digest
 
     def __str__(self) -> str:
-        content = "" if self.content == EVERY_CONTENT else f" where {self.order[2]}"
+        content = "" if self.content == EVERY_CONTENT else f" where {self.content}"
         return f"{self.topic}{content} at QoS {self.qos}"
 
     @property

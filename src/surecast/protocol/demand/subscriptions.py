@@ -87,9 +87,8 @@ class Subscriptions:
         void_s: float = 180.0,
     ):
         self.tree = tree
-        self.table = DemandTable([LOCAL, *algorithms])
-        self.always = tuple(hop for hop, algorithm in algorithms.items() if algorithm == FLOODING or hop == parent)
-        """The neighbours to which events go whatever they want."""
+        always = [hop for hop, algorithm in algorithms.items() if algorithm == FLOODING or hop == parent]
+        self.table = DemandTable([LOCAL, *algorithms], always, by_topic=[LOCAL])
         self.changed: dict[SubscriptionKey, SubscriptionRecord | None] = {}
         """The entries of other brokers that changed since this was emptied, for a caller that keeps them on disk."""
         self._broker = broker
@@ -158,10 +157,6 @@ class Subscriptions:
             if entry is not None:
                 self.changed[key] = None
         return [(hop, frame) for hop in self._told if hop != source]
-
-    def hops(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Returns the neighbours to which events go for all who want them, each with its highest QoS, sorted."""
-        return dict(sorted({**wanted, **dict.fromkeys(self.always, 2)}.items())) if self.always else dict(wanted)
 
     def expire(self, now: float) -> None:
         """Takes out what was not refreshed in time."""

@@ -64,6 +64,8 @@ class DemandSummary(ABC):
             self._add(joint)
         for joint in removed:
             self._remove(joint)
+        if not self._net:
+            return None
         gone = {joint: -number for joint, number in self._net.items() if number < 0}
         new = {joint: number for joint, number in self._net.items() if number > 0}
         return DemandChange(tuple(_repeated(gone)), tuple(_repeated(new))) if gone or new else None
@@ -176,7 +178,7 @@ class _Covering(_Distinct):
         self._cover(joint)
 
     def _cover(self, joint: JointFilter) -> None:
-        if self._maximal.covering(joint):
+        if self._maximal.is_covered(joint):
             return
         for covered in self._maximal.covered_by(joint):
             self._maximal.remove(covered)
@@ -252,7 +254,7 @@ class _MergingExact(_Distinct):
         self._merge(joint)
 
     def _merge(self, joint: JointFilter) -> None:
-        if self._merged.covering(joint):
+        if self._merged.is_covered(joint):
             return
         merged: JointFilter | None = joint
         while merged is not None:
@@ -293,7 +295,8 @@ def _highest(by_qos: list[int]) -> int | None:
 
 def _repeated(counts: dict[JointFilter, int]) -> list[JointFilter]:
     """Each filter as often as it counts, sorted."""
-    return [joint for joint in sorted(counts, key=lambda one: one.order) for _ in range(counts[joint])]
+    ordered = sorted(counts, key=lambda one: one.order) if len(counts) > 1 else counts
+    return [joint for joint in ordered for _ in range(counts[joint])]
 
 
 def _count(counts: dict[_Key, int], key: _Key) -> bool:

@@ -32,7 +32,8 @@ from surecast.protocol.demand.summaries import SUMMARIES, DemandChange, DemandSu
 __all__ = ["LOCAL", "DemandBucket", "DemandFrame", "DemandHashes", "DemandUpdate", "TreeDemand", "around"]
 
 LOCAL: Final = ""
-"""The neighbour that stands for the broker's own clients."""
+"""The neighbour that stands for the broker's own clients. It gets all events on their topics; their filters by content
+are matched where these clients are served."""
 
 FLOODING: Final = "flooding"
 _AROUND: Final = "\0"
@@ -82,9 +83,8 @@ class TreeDemand:
 
     def __init__(self, tree: int, algorithms: Mapping[str, str], parent: str | None = None, is_rooted: bool = False):
         self.tree = tree
-        self.table = DemandTable([LOCAL, *algorithms])
-        self.always = tuple(name for name, algorithm in algorithms.items() if algorithm == FLOODING or name == parent)
-        """The neighbours to which events go whatever they want."""
+        always = [name for name, algorithm in algorithms.items() if algorithm == FLOODING or name == parent]
+        self.table = DemandTable([LOCAL, *algorithms], always, by_topic=[LOCAL])
         self.changed: list[tuple[str, DemandChange]] = []
         """The changes of the table since this list was last emptied, for a caller that keeps it on disk."""
         told = [name for name, algorithm in algorithms.items() if algorithm != FLOODING]
@@ -129,7 +129,7 @@ class TreeDemand:
             return []
         self._arounds[name] = hop
         self._synced[name] = False
-        self.table.held[name] = FilterHashes()
+        self.table.stand_for(name, hop)
         frames: _Outgoing = [(name, DemandHashes(self.tree, "held", (self.table.held[name].root,)))]
         if hop in self._announced and all(other == hop for other in self._unknown):
             # The other end may not have noticed yet that the neighbour is down: it need not ask again when it does.
@@ -139,14 +139,6 @@ class TreeDemand:
     def is_around(self, name: str) -> bool:
         """Returns whether demand is compared with a broker under this name."""
         return name in self._arounds
-
-    def hops(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Returns the neighbours to which events go for all who want them, each with its highest QoS, sorted."""
-        hops = dict.fromkeys(self.always, 2)
-        for name, qos in wanted.items():
-            hop = self._arounds.get(name, name)
-            hops[hop] = max(qos, hops.get(hop, 0))
-        return dict(sorted(hops.items()))
 
     def receive(self, neighbour: str, frame: DemandFrame) -> _Outgoing:
         """Takes in a frame of a neighbour, or of a broker around one; returns what to send to whom."""
@@ -262,7 +254,8 @@ class TreeDemand:
         frames: _Outgoing = []
         for name in [name for name, own in self._arounds.items() if own == hop]:
             frames += self._apply(name, DemandChange(removed=tuple(self.table.held[name].filters())))
-            del self._arounds[name], self._synced[name], self.table.held[name]
+            del self._arounds[name], self._synced[name]
+            self.table.forget(name)
             self._asked.pop(name, None)
         return frames
 

@@ -172,7 +172,11 @@ def constraint_covers(wide: Constraint, narrow: Constraint) -> bool:
     if isinstance(wide, Exists):
         return True
     if isinstance(wide, Interval):
-        return isinstance(narrow, Interval) and wide.low_key <= narrow.low_key and narrow.high_key <= wide.high_key
+        return (
+            isinstance(narrow, Interval)
+            and (wide.low < narrow.low or (wide.low == narrow.low and wide.low_open <= narrow.low_open))
+            and (narrow.high < wide.high or (narrow.high == wide.high and wide.high_open <= narrow.high_open))
+        )
     if isinstance(wide, Equals):
         return wide == narrow
     text = _stem(narrow)

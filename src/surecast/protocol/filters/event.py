@@ -28,7 +28,8 @@ class Event:
 
     class_name: str
     attributes: tuple[tuple[str, Value], ...]
-    _values: dict[str, Value] = field(repr=False, compare=False)
+    values: Mapping[str, Value] = field(repr=False, compare=False)
+    """The attributes by name; not to be changed."""
 
     def __init__(self, class_name: str, attributes: Mapping[str, Value] | None = None):
         values: dict[str, Value] = {}
@@ -36,11 +37,11 @@ class Event:
             values[name] = str(value) if isinstance(value, str) else finite(value)
         object.__setattr__(self, "class_name", class_name)
         object.__setattr__(self, "attributes", tuple(values.items()))
-        object.__setattr__(self, "_values", values)
+        object.__setattr__(self, "values", values)
 
     def get(self, attribute: str) -> Value | None:
         """The value of an attribute; None if the event does not have it."""
-        return self._values.get(attribute)
+        return self.values.get(attribute)
 
 
 def number(value: float) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
@@ -53,6 +53,7 @@ class Filter:
     class_name: str | None
     constraints: tuple[tuple[str, Constraint], ...]
     satisfiable: bool
+    _hash: int | None = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -107,6 +108,9 @@ class Filter:
             return False
         if len(self.constraints) > len(other.constraints):
             return False
+        if len(other.constraints) == 1 == len(self.constraints):
+            (name, mine), (their_name, their) = self.constraints[0], other.constraints[0]
+            return name == their_name and constraint_covers(mine, their)
         theirs = dict(other.constraints)
         return all(name in theirs and constraint_covers(mine, theirs[name]) for name, mine in self.constraints)
 
@@ -130,9 +134,22 @@ class Filter:
         object.__setattr__(self, "class_name", class_name)
         object.__setattr__(self, "constraints", tuple(sorted(constraints.items(), key=lambda pair: pair[0])))
         object.__setattr__(self, "satisfiable", satisfiable)
+        object.__setattr__(self, "_hash", None)
+
+    def __hash__(self) -> int:
+        value = self._hash  # filters are looked up far more often than made
+        if value is None:
+            value = hash((self.class_name, self.constraints, self.satisfiable))
+            object.__setattr__(self, "_hash", value)
+        return value
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Hashes of text differ between processes.
+        return (Filter, (self.class_name, self.constraints if self.satisfiable else _UNSATISFIABLE))
 
 
-NOTHING: Final = Filter(None, {"": Interval(1, 0)})
+_UNSATISFIABLE: Final = (("", Interval(1, 0)),)
+NOTHING: Final = Filter(None, _UNSATISFIABLE)
 """The filter that no event matches."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from math import isinf
 from typing import Final, Generic, TypeVar
 
@@ -82,7 +82,7 @@ class _Entry(Generic[K]):
         self.filed: tuple[str, Constraint] | None = others[0] if others else None
         self.rest = tuple(others[1:])
 
-    def rest_holds(self, values: dict[str, Value]) -> bool:
+    def rest_holds(self, values: Mapping[str, Value]) -> bool:
         for name, constraint in self.rest:
             value = values.get(name)
             if value is None or not constraint.holds(value):
@@ -180,14 +180,14 @@ class _Node(Generic[K]):
     def is_empty(self) -> bool:
         return self.here is None and not self.below and not self.attributes
 
-    def find(self, event: Event, found: list[_Entry[K]]) -> None:
+    def find(self, values: Mapping[str, Value], found: list[_Entry[K]]) -> None:
         if self.here is not None:
             found.append(self.here)
-        for name, value in event.attributes:
+        for name, value in values.items():
             table = self.below.get(name)
             child = table.get(value) if table is not None else None
             if child is not None:
-                child.find(event, found)
+                child.find(values, found)
             attribute = self.attributes.get(name)
             if attribute is not None:
                 found.extend(attribute.find(value))
@@ -248,12 +248,20 @@ class FilterIndex(Generic[K]):
 
     def match(self, event: Event) -> set[K]:
         """The keys that want an event, each once."""
-        keys: set[K] = set()
-        values = dict(event.attributes)
-        for entry in self._found(event):
-            if not entry.rest or entry.rest_holds(values):
-                keys.update(entry.keys)
-        return keys
+        return _keys(self._found(event), event.values)
+
+    def match_values(self, values: Mapping[str, Value]) -> set[K]:
+        """The keys that want an event of no class with these attributes, each once.
+
+        >>> index: FilterIndex[str] = FilterIndex()
+        >>> index.add(Filter(None, {"price": Interval(1, 5)}), "s1"), index.match_values({"price": 3})
+        (True, {'s1'})
+        """
+        found: list[_Entry[K]] = []
+        node = self._classes.get(None)
+        if node is not None:
+            node.find(values, found)
+        return _keys(found, values)
 
     def filters_matching(self, event: Event) -> list[Filter]:
         """The filters that match an event, each once.
@@ -264,8 +272,7 @@ class FilterIndex(Generic[K]):
         >>> [str(filter) for filter in index.filters_matching(Event("Stock"))]
         ['Stock: true']
         """
-        values = dict(event.attributes)
-        return [entry.filter for entry in self._found(event) if entry.rest_holds(values)]
+        return [entry.filter for entry in self._found(event) if entry.rest_holds(event.values)]
 
     def _filed(self, filter: Filter) -> _Entry[K]:
         """A new entry, filed under the constraint that seems to hold most rarely."""
@@ -292,8 +299,16 @@ class FilterIndex(Generic[K]):
         for class_name in (event.class_name, None):
             node = self._classes.get(class_name)
             if node is not None:
-                node.find(event, found)
+                node.find(event.values, found)
         return found
+
+
+def _keys(entries: list[_Entry[K]], values: Mapping[str, Value]) -> set[K]:
+    keys: set[K] = set()
+    for entry in entries:
+        if not entry.rest or entry.rest_holds(values):
+            keys.update(entry.keys)
+    return keys
 
 
 def _only_value(constraint: Constraint) -> Value | None:

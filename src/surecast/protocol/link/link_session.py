@@ -30,6 +30,9 @@ CONTROL: Final = -1
 
 LANES_MAX: Final = 64
 
+_CREDIT_PARTS: Final = 8
+"""Credit goes back in parts of about an eighth of the window."""
+
 
 class SessionName(NamedTuple):
     """One direction of a link: the incarnation of its sender, and a generation that rises with each new session."""
@@ -90,6 +93,33 @@ class Resumption(Generic[T]):
     came_after_all: int = 0
 
 
+class _Lane(Generic[T]):
+    """What is sent and received on one lane, in bytes since the session of each direction began.
+
+    `credit` is what the neighbour takes, None where it has not said it yet. `taken` has come, `released` is dealt with,
+    and `told` is the limit that the neighbour knows, None where that is the window.
+    """
+
+    __slots__ = ("acked", "credit", "number", "queue", "released", "sent", "taken", "told", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.queue: deque[tuple[int, T]] = deque()
+        self.waiting = 0
+        self.begin()
+        self.expect()
+
+    def begin(self) -> None:
+        """Begins a new session of what is sent."""
+        self.sent = self.acked = 0
+        self.credit: int | None = None
+
+    def expect(self) -> None:
+        """Begins a new session of what is received."""
+        self.taken = self.released = 0
+        self.told: int | None = None
+
+
 class LinkSession(Generic[T]):
     """One end of a link, both directions. Its owner calls `ready` and `ack` when it writes to the connection.
 
@@ -121,17 +151,12 @@ class LinkSession(Generic[T]):
         """The number of the last frame that the neighbour is known to have."""
         self._number_received = 0
         self._number_told = 0
-        self._lanes: dict[int, deque[tuple[int, T]]] = {}
-        self._waiting_bytes: dict[int, int] = {}
+        self._lanes: dict[int, _Lane[T]] = {}
         self._unacked: deque[NumberedFrame[T]] = deque()
         self._again: list[NumberedFrame[T]] = []
-        self._sent_bytes: dict[int, int] = {}
-        self._acked_bytes: dict[int, int] = {}
-        self._credit: dict[int, int] = {}
         self._credit_at_first = 0
-        self._taken_bytes: dict[int, int] = {}
-        self._released_bytes: dict[int, int] = {}
-        self._told_credit: dict[int, int] = {}
+        self._unreleased_bytes = 0
+        self._has_new_credit = False
         self._is_hello_void = False
         self._given_up: tuple[SessionName, int, int] | None = None
 
@@ -139,15 +164,14 @@ class LinkSession(Generic[T]):
 
     def put(self, lane: int, size: int, content: T) -> None:
         """Takes a frame for a lane; it is sent when there is a connection and credit."""
-        queue = self._lanes.get(lane)
-        if queue is None:
-            queue = self._lanes[lane] = deque()
-        queue.append((size, content))
-        self._waiting_bytes[lane] = self._waiting_bytes.get(lane, 0) + size
+        queued = self._lanes.get(lane) or self._lane(lane)
+        queued.queue.append((size, content))
+        queued.waiting += size
 
     def credit(self, lane: int) -> int:
         """Returns the bytes that a lane may send now, besides what waits on it; zero or less where there are none."""
-        return self._sendable(lane) - self._sent_bytes.get(lane, 0) - self._waiting_bytes.get(lane, 0)
+        queued = self._lane(lane)
+        return self._sendable(queued) - queued.sent - queued.waiting
 
     def ready(self) -> list[NumberedFrame[T]]:
         """Returns the frames to write now: those to repeat on a new connection, and of each lane what it has credit
@@ -155,20 +179,20 @@ class LinkSession(Generic[T]):
         if not self.is_connected:
             return []
         frames, self._again = self._again, []
-        for lane, queue in self._lanes.items():
-            if not queue:
+        for lane in self._lanes.values():
+            if not lane.queue:
                 continue
-            sent = self._sent_bytes.get(lane, 0)
-            limit = self._sendable(lane)
+            queue, limit, number, before = lane.queue, self._sendable(lane), self._number_sent, lane.sent
+            sent = before
             while queue and sent < limit:
                 size, content = queue.popleft()
                 sent += size
-                self._number_sent += 1
-                frame = NumberedFrame(self._number_sent, lane, size, content)
+                number += 1
+                frame = NumberedFrame(number, lane.number, size, content)
                 self._unacked.append(frame)
                 frames.append(frame)
-            self._waiting_bytes[lane] -= sent - self._sent_bytes.get(lane, 0)
-            self._sent_bytes[lane] = sent
+            lane.waiting -= sent - before
+            lane.sent, self._number_sent = sent, number
         return frames
 
     def take_ack(self, ack: LinkAck) -> list[NumberedFrame[T]]:
@@ -183,7 +207,8 @@ class LinkSession(Generic[T]):
 
     def waiting(self, lane: int) -> int:
         """The bytes on a lane that were not sent yet."""
-        return self._waiting_bytes.get(lane, 0)
+        queued = self._lanes.get(lane)
+        return 0 if queued is None else queued.waiting
 
     @property
     def kept(self) -> tuple[NumberedFrame[T], ...]:
@@ -194,33 +219,46 @@ class LinkSession(Generic[T]):
 
     def receive(self, frame: NumberedFrame[T]) -> None:
         """Takes in the next frame of the neighbour; PeerError where it is not the next one, or beyond its credit."""
-        if not CONTROL <= frame.lane < LANES_MAX or frame.size < 1:
-            raise PeerError(f"link: a frame of {frame.size} bytes on lane {frame.lane}, which there cannot be")
-        if frame.number != self._number_received + 1:
-            raise PeerError(f"link: frame {frame.number} came behind frame {self._number_received}")
-        lane, size = frame.lane, frame.size
-        taken = self._taken_bytes.get(lane, 0)
+        number, lane, size, _ = frame
+        if not CONTROL <= lane < LANES_MAX or size < 1:
+            raise PeerError(f"link: a frame of {size} bytes on lane {lane}, which there cannot be")
+        if number != self._number_received + 1:
+            raise PeerError(f"link: frame {number} came behind frame {self._number_received}")
         if lane != CONTROL:
-            if taken >= self._limit(lane):
+            taking = self._lanes.get(lane) or self._lane(lane)
+            if taking.taken >= taking.released + self.window:
                 raise PeerError(f"link: a frame came on lane {lane}, which has no credit left")
-            self._taken_bytes[lane] = taken + size
-        self._number_received += 1
+            taking.taken += size
+            self._unreleased_bytes += size
+        self._number_received = number
 
     def release(self, lane: int, size: int) -> None:
         """Gives back credit: so many bytes of a lane have gone on or are dealt with."""
         if lane != CONTROL:
-            self._released_bytes[lane] = self._released_bytes.get(lane, 0) + size
+            self._lane(lane).released += size
+            self._unreleased_bytes -= size
+            self._has_new_credit = True
 
-    def ack(self) -> LinkAck | None:
-        """Returns the acknowledgement to write now; None where the neighbour knows all of it."""
-        credit = tuple(
-            (lane, limit) for lane in self._released_bytes if (limit := self._limit(lane)) != self._told(lane)
-        )
-        if not self.is_connected or (self._number_received == self._number_told and not credit):
+    def unreleased(self) -> list[tuple[int, int]]:
+        """Returns the lanes whose credit was used and not given back yet, with its bytes; none where it is little."""
+        if self._unreleased_bytes * _CREDIT_PARTS < self.window:
+            return []
+        return [(n, lane.taken - lane.released) for n, lane in self._lanes.items() if lane.taken > lane.released]
+
+    def ack(self, frames: int = 1) -> LinkAck | None:
+        """Returns the acknowledgement to write now; None where the neighbour knows all but fewer than so many frames."""
+        is_due = self._number_received >= self._number_told + frames or self._has_new_credit
+        if not is_due or not self.is_connected:
             return None
+        credit: list[tuple[int, int]] = []
+        for lane in self._lanes.values():
+            limit = lane.released + self.window
+            if lane.released and limit != lane.told:
+                lane.told = limit
+                credit.append((lane.number, limit))
+        self._has_new_credit = False
         self._number_told = self._number_received
-        self._told_credit.update(credit)
-        return LinkAck(self._number_received, credit)
+        return LinkAck(self._number_received, tuple(credit))
 
     # Connections
 
@@ -231,9 +269,10 @@ class LinkSession(Generic[T]):
             raise RuntimeError("a link session says hello only while it is not connected")
         self._is_hello_void = False
         self._number_told = self._number_received
-        self._told_credit = {lane: self._limit(lane) for lane in self._released_bytes}
-        lanes = sorted(self._taken_bytes.keys() | self._released_bytes.keys())
-        credit = tuple((lane, self._limit(lane)) for lane in lanes)
+        used = sorted((lane for lane in self._lanes.values() if lane.taken), key=lambda lane: lane.number)
+        for lane in used:
+            lane.told = lane.released + self.window
+        credit = tuple((lane.number, lane.released + self.window) for lane in used)
         return LinkHello(self.sending, self.received, self._number_received, self.window, credit)
 
     def connect(self, hello: LinkHello) -> Resumption[T]:
@@ -274,9 +313,10 @@ class LinkSession(Generic[T]):
 
     def _take_waiting(self) -> tuple[NumberedFrame[T], ...]:
         """Takes out what waits on all lanes."""
-        waiting = [NumberedFrame(0, lane, *entry) for lane, queue in self._lanes.items() for entry in queue]
-        self._lanes.clear()
-        self._waiting_bytes.clear()
+        waiting = [NumberedFrame(0, lane.number, *entry) for lane in self._lanes.values() for entry in lane.queue]
+        for lane in self._lanes.values():
+            lane.queue.clear()
+            lane.waiting = 0
         return tuple(waiting)
 
     def _begin(self) -> None:
@@ -285,17 +325,16 @@ class LinkSession(Generic[T]):
         self._number_sent = self.number_acked = 0
         self._unacked.clear()
         self._again.clear()
-        self._sent_bytes.clear()
-        self._acked_bytes.clear()
-        self._credit.clear()
+        for lane in self._lanes.values():
+            lane.begin()
 
     def _expect(self, name: SessionName) -> None:
         """Expects a new session of the neighbour's direction."""
         self.received = name
         self._number_received = self._number_told = 0
-        self._taken_bytes.clear()
-        self._released_bytes.clear()
-        self._told_credit.clear()
+        self._unreleased_bytes = 0
+        for lane in self._lanes.values():
+            lane.expect()
 
     def _settle(self, hello: LinkHello) -> int:
         """Returns how many of the frames that were given up the neighbour says it has."""
@@ -310,7 +349,7 @@ class LinkSession(Generic[T]):
         unacked = self._unacked
         while unacked and unacked[0].number <= number:
             frame = unacked.popleft()
-            self._acked_bytes[frame.lane] = self._acked_bytes.get(frame.lane, 0) + frame.size
+            self._lanes[frame.lane].acked += frame.size
             forgotten.append(frame)
         self.number_acked = number
         return forgotten
@@ -319,19 +358,21 @@ class LinkSession(Generic[T]):
         for lane, limit in credit:
             if not 0 <= lane < LANES_MAX:
                 raise PeerError(f"link: credit for lane {lane}, which there cannot be")
-            if limit < self._credit.get(lane, 0):
-                raise PeerError(f"link: the credit of lane {lane} falls from {self._credit[lane]} to {limit} bytes")
-            self._credit[lane] = limit
+            queued = self._lane(lane)
+            if queued.credit is not None and limit < queued.credit:
+                raise PeerError(f"link: the credit of lane {lane} falls from {queued.credit} to {limit} bytes")
+            queued.credit = limit
 
-    def _sendable(self, lane: int) -> int:
+    def _lane(self, number: int) -> _Lane[T]:
+        lane = self._lanes.get(number)
+        if lane is None:
+            lane = self._lanes[number] = _Lane(number)
+        return lane
+
+    def _sendable(self, lane: _Lane[T]) -> int:
         """Returns the bytes that may have been sent on a lane since the session began. More than a window is never kept
         unacknowledged, whatever the neighbour would take."""
-        kept = self._acked_bytes.get(lane, 0) + self.window
-        return kept if lane == CONTROL else min(kept, self._credit.get(lane, self._credit_at_first))
-
-    def _limit(self, lane: int) -> int:
-        """The bytes that the neighbour may have sent on a lane since its session began."""
-        return self._released_bytes.get(lane, 0) + self.window
-
-    def _told(self, lane: int) -> int:
-        return self._told_credit.get(lane, self.window)
+        kept = lane.acked + self.window
+        if lane.number == CONTROL:
+            return kept
+        return min(kept, self._credit_at_first if lane.credit is None else lane.credit)

@@ -7,6 +7,7 @@ neighbour that broke the rules, and not an honest one behind it that only passed
 from __future__ import annotations
 
 from itertools import pairwise
+from math import inf
 from typing import Final
 
 from surecast.errors import PeerError
@@ -38,22 +39,30 @@ def lane_of(frame: Frame) -> int:
 
 def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, lane: int) -> None:
     """Raises PeerError where a neighbour should not have sent a frame, or not on this lane of the link."""
-    if isinstance(frame, LinkStates):
-        for state in frame.states:
-            if state.broker not in plan.brokers or not set(state.down) <= set(plan.neighbours(state.broker)):
-                raise PeerError(f"{neighbour} sent a state of {state.broker} that does not fit the plan: {state.down}")
-    elif isinstance(frame, Detoured):
-        _check_detour(plan, receiver, neighbour, frame)
-    elif not isinstance(frame, UnknownFrame):
-        what = "events" if isinstance(frame, Events) else "demand"
-        if not 0 <= frame.tree < len(plan.trees) or neighbour not in plan.tree_neighbours(frame.tree, receiver):
-            raise PeerError(f"{neighbour} sent {what} on tree {frame.tree}, on which it is no neighbour")
-        if isinstance(frame, Events):
-            _check_events(plan, neighbour, frame)
-        elif isinstance(frame, Subscription):
-            _check_subscription(plan, neighbour, frame)
-    if lane != lane_of(frame):
-        raise PeerError(f"{neighbour} sent a frame of lane {lane_of(frame)} on lane {lane}")
+    if isinstance(frame, Events):
+        if not plan.joins(frame.tree, receiver, neighbour):
+            raise PeerError(f"{neighbour} sent events on tree {frame.tree}, on which it is no neighbour")
+        _check_events(plan, neighbour, frame)
+        expected = frame.tree
+    else:
+        if isinstance(frame, LinkStates):
+            _check_states(plan, neighbour, frame)
+        elif isinstance(frame, Detoured):
+            _check_detour(plan, receiver, neighbour, frame)
+        elif not isinstance(frame, UnknownFrame):
+            if not plan.joins(frame.tree, receiver, neighbour):
+                raise PeerError(f"{neighbour} sent demand on tree {frame.tree}, on which it is no neighbour")
+            if isinstance(frame, Subscription):
+                _check_subscription(plan, neighbour, frame)
+        expected = lane_of(frame)
+    if lane != expected:
+        raise PeerError(f"{neighbour} sent a frame of lane {expected} on lane {lane}")
+
+
+def _check_states(plan: OverlayPlan, neighbour: str, frame: LinkStates) -> None:
+    for state in frame.states:
+        if not plan.has_broker(state.broker) or not set(state.down) <= set(plan.neighbours(state.broker)):
+            raise PeerError(f"{neighbour} sent a state of {state.broker} that does not fit the plan: {state.down}")
 
 
 def _check_detour(plan: OverlayPlan, receiver: str, neighbour: str, detour: Detoured) -> None:
@@ -63,9 +72,9 @@ def _check_detour(plan: OverlayPlan, receiver: str, neighbour: str, detour: Deto
     for before, stop in pairwise(stops):
         if stop not in plan.neighbours(before):
             raise PeerError(f"{neighbour} sent a detour over {stop}, which is no neighbour of {before}")
-    if not 0 <= frame.tree < len(plan.trees) or detour.via not in plan.tree_neighbours(frame.tree, stops[-1]):
+    if not plan.joins(frame.tree, stops[-1], detour.via):
         raise PeerError(f"{neighbour} sent a detour on tree {frame.tree}, on which {detour.via} is no neighbour")
-    if detour.sender not in plan.brokers:
+    if not plan.has_broker(detour.sender):
         raise PeerError(f"{neighbour} sent a detour of {detour.sender}, which is no broker of the plan")
     if isinstance(frame, Events):
         if not frame.attempt:
@@ -76,18 +85,24 @@ def _check_detour(plan: OverlayPlan, receiver: str, neighbour: str, detour: Deto
 
 
 def _check_subscription(plan: OverlayPlan, neighbour: str, frame: Subscription) -> None:
-    if frame.home not in plan.brokers or plan.trees[frame.tree].refresh != "end-to-end":
+    if not plan.has_broker(frame.home) or plan.trees[frame.tree].refresh != "end-to-end":
         raise PeerError(f"{neighbour} sent a subscription of {frame.home} on tree {frame.tree}, on which there is none")
 
 
 def _check_events(plan: OverlayPlan, neighbour: str, events: Events) -> None:
     batch = events.batch
+    origin, _, number = batch.first
     if not events.attempt and not scheme_parts(plan.trees[events.tree].scheme).custody:
         raise PeerError(f"{neighbour} sent assured events on tree {events.tree}, whose scheme has no custody")
-    for name in (batch.first.origin, events.attempt):
-        if name and name not in plan.brokers:
+    for name in (origin, events.attempt):
+        if name and not plan.has_broker(name):
             raise PeerError(f"{neighbour} sent events of {name}, which is no broker of the plan")
-    if not 1 <= batch.count <= _BATCH_EVENTS_MAX or batch.first.number < 0 or batch.qos not in (0, 1, 2):
+    if not 1 <= batch.count <= _BATCH_EVENTS_MAX or number < 0 or batch.qos not in (0, 1, 2):
         raise PeerError(f"{neighbour} sent {batch.count} events from {batch.first} on at QoS {batch.qos}")
-    if batch.attributes and len(batch.attributes) != batch.count:
-        raise PeerError(f"{neighbour} sent {batch.count} events with the attributes of {len(batch.attributes)}")
+    if batch.attributes:
+        if len(batch.attributes) != batch.count:
+            raise PeerError(f"{neighbour} sent {batch.count} events with the attributes of {len(batch.attributes)}")
+        for values in batch.attributes:
+            for name, value in values.items():
+                if not isinstance(value, str) and not -inf < value < inf:
+                    raise PeerError(f"{neighbour} sent an event whose attribute {name} is {value}")

@@ -12,6 +12,7 @@ from typing import Any
 
 from surecast.errors import PeerError
 from surecast.protocol.demand import (
+    LOCAL,
     DemandFrame,
     JointFilter,
     Subscription,
@@ -79,13 +80,18 @@ class NodeDemand:
         """Returns what a neighbour has announced on a tree, sorted."""
         return (self._trees.get(tree) or self._subscriptions[tree]).table.held[neighbour].filters()
 
-    def hops(self, tree: int, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Returns the neighbours to which events go for all who want them, each with its highest QoS, sorted."""
-        return (self._trees.get(tree) or self._subscriptions[tree]).hops(wanted)
+    @property
+    def remote_entries(self) -> int:
+        """The filters that neighbours have announced, over all trees."""
+        tables = [each.table for each in (*self._trees.values(), *self._subscriptions.values())]
+        return sum(table.size - table.held[LOCAL].size for table in tables)
 
     def change(self, added: Iterable[JointFilter], removed: Iterable[JointFilter]) -> None:
         """Takes in a change of what the broker's own clients want."""
         wanted = (tuple(added), tuple(removed))
+        if len(self._plan.trees) == 1 and self._trees:
+            self._tell(0, self._trees[0].local(*wanted))
+            return
         for number in range(len(self._plan.trees)):
             mine = [[joint for joint in joints if number in self._plan.trees_for(joint.topic)] for joints in wanted]
             if number in self._trees:

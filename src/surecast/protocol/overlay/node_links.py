@@ -28,6 +28,8 @@ class NodeSettings:
     `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
     `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
     `custody_events_max`: events of one tree in custody for one neighbour; beyond it no more are taken that it wants.
+    `ack_frames`: how many frames of a neighbour are acknowledged together; only where nothing waits for it may it be
+    more than one.
     """
 
     resume_s: float = 30.0
@@ -38,6 +40,7 @@ class NodeSettings:
     window_bytes: int = 4 << 20
     queue_bytes_max: int = 16 << 20
     custody_events_max: int = 100_000
+    ack_frames: int = 1
 
 
 class NodeLinks:
@@ -47,13 +50,14 @@ class NodeLinks:
         self.sessions: dict[str, LinkSession[Frame]] = {
             hop: LinkSession(incarnation, settings.window_bytes) for hop in plan.neighbours(name)
         }
+        self.unwritten: dict[str, None] = {}
+        """The neighbours for which frames were put on a link since `output` was last called for them."""
         self.down_since: dict[str, float] = {}
         """The links that are down and may still be resumed."""
         self._settings = settings
         self._neighbours = [plan.tree_neighbours(tree, name) for tree in range(len(plan.trees))]
         self.stuck: dict[str, None] = {}
         """The neighbours that acknowledge nothing, and whose connections must end."""
-        self._unreleased: dict[tuple[int, str], int] = {}
         self._progress: dict[str, tuple[SessionName, int]] = {}
 
     def is_up(self, hop: str) -> bool:
@@ -70,7 +74,12 @@ class NodeLinks:
 
     def put(self, to: str, lane: int, frame: Frame) -> None:
         """Puts a frame on a link, on the lane of a tree or the one for control."""
-        self.sessions[to].put(lane, frame_bytes(frame), frame)
+        self.put_sized(to, lane, frame_bytes(frame), frame)
+
+    def put_sized(self, to: str, lane: int, size: int, frame: Frame) -> None:
+        """Puts a frame whose size is known on a link."""
+        self.sessions[to].put(lane, size, frame)
+        self.unwritten[to] = None
 
     def put_control(self, to: str, frame: Frame) -> bool:
         """Puts a frame for control on a link that is up or may be resumed; returns whether its queue is too long."""
@@ -102,15 +111,6 @@ class NodeLinks:
             self.put(to, DETOURS, frame)
         return takes
 
-    def came(self, tree: int, source: str, size: int) -> None:
-        """Notes that events came over a link; their credit goes back when there is room for what follows."""
-        self._unreleased[tree, source] = self._unreleased.get((tree, source), 0) + size
-
-    def forget_came(self, source: str) -> None:
-        """Forgets the credit of a session of a neighbour that has ended; the next one begins with a whole window."""
-        for tree in range(len(self._neighbours)):
-            self._unreleased.pop((tree, source), None)
-
     def is_congested(self, tree: int, source: str, is_full: Callable[[str], bool]) -> bool:
         """Returns whether events from a source may have to wait here. A source waits for other links only, never for
         its own: on a tree no circle of brokers can then wait for each other."""
@@ -124,14 +124,15 @@ class NodeLinks:
     def output(self, neighbour: str, congested: Callable[[int, str], bool]) -> list[Written]:
         """Returns what to write to a neighbour now, with the credit of what has gone on; PeerError as in the node."""
         session = self.sessions[neighbour]
+        self.unwritten.pop(neighbour, None)
         if neighbour in self.stuck:
             raise PeerError(
                 f"{neighbour} acknowledges nothing: {session.waiting(CONTROL)} bytes for control wait for it"
             )
-        for tree, source in list(self._unreleased):
-            if source == neighbour and not congested(tree, source):
-                session.release(tree, self._unreleased.pop((tree, source)))
-        ack = session.ack()
+        for tree, size in session.unreleased():
+            if tree == DETOURS or not congested(tree, neighbour):
+                session.release(tree, size)
+        ack = session.ack(self._settings.ack_frames)
         return [*session.ready(), *([ack] if ack is not None else [])]
 
     def next_timer(self) -> float:

@@ -15,11 +15,12 @@ from math import inf
 from typing import Any
 
 from surecast.protocol.demand import LOCAL, JointFilter
-from surecast.protocol.filters import Event, Value
+from surecast.protocol.filters import Value
 from surecast.protocol.link import CONTROL, LinkAck, LinkHello, NumberedFrame
 from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.frame_rules import check_frame
+from surecast.protocol.overlay.frame_sizes import frame_bytes
 from surecast.protocol.overlay.node_accounts import HopAccounts, NodeAccounts
 from surecast.protocol.overlay.node_demand import DISK_KINDS, NodeDemand
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
@@ -78,6 +79,7 @@ class OverlayNode:
         self.journal: list[tuple[tuple[Any, ...], Any]] = []
         self.custody = Custody(self.journal, settings.custody_events_max)
         self._parts = tuple(scheme_parts(tree.scheme) for tree in plan.trees)
+        self._has_custody = any(parts.custody for parts in self._parts)
         self._has_detours = any(parts.detours for parts in self._parts)
         self._view = OverlayView(name, plan, incarnation)
         self._links = NodeLinks(name, plan, incarnation, settings)
@@ -128,7 +130,8 @@ class OverlayNode:
         self._number += count
         batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body, publisher)
         self.accounts.published += count
-        self._accept(Events(tree, batch, "" if is_assured else self.name), LOCAL, now)
+        events = Events(tree, batch, "" if is_assured else self.name)
+        self._accept(events, LOCAL, now, frame_bytes(events))
         return batch
 
     def take_deliveries(self) -> list[EventBatch]:
@@ -144,6 +147,11 @@ class OverlayNode:
         """Returns what a neighbour has announced on a tree, sorted."""
         return self._demand.wanted_by(neighbour, tree)
 
+    @property
+    def remote_entries(self) -> int:
+        """The filters that neighbours have announced, over all trees: the size of the routing table."""
+        return self._demand.remote_entries
+
     # Links
 
     def hello(self, neighbour: str) -> LinkHello:
@@ -155,8 +163,6 @@ class OverlayNode:
         session = self._links.sessions[neighbour]
         resumption = session.connect(hello)
         self._links.down_since.pop(neighbour, None)
-        if not resumption.is_received_resumed:
-            self._links.forget_came(neighbour)
         self._acknowledged(neighbour, resumption.acknowledged)
         self._lose(neighbour, resumption.lost, resumption.unsent)
         if self._has_detours:
@@ -193,11 +199,8 @@ class OverlayNode:
         check_frame(self.plan, self.name, neighbour, frame, written.lane)
         if isinstance(frame, Events):
             self.accounts.received += frame.batch.count
-            self._accept(frame, neighbour, now)
-            self._links.came(frame.tree, neighbour, written.size)
-            return
-        session.release(written.lane, written.size)
-        if isinstance(frame, Detoured):
+            self._accept(frame, neighbour, now, written.size)
+        elif isinstance(frame, Detoured):
             self._take_detour(frame, now)
         elif isinstance(frame, LinkStates):
             news = tuple(state for state in frame.states if self._has_detours and self._view.take(state))
@@ -214,8 +217,15 @@ class OverlayNode:
     def output(self, neighbour: str) -> list[Written]:
         """Returns what to write to a neighbour now; to be called after `journal` was committed. PeerError where it
         acknowledged nothing from one refresh to the next though too much waits for it: the connection must end."""
-        self._pump(neighbour)
+        if self._has_custody:
+            self._pump(neighbour)
         return self._links.output(neighbour, self._is_congested)
+
+    @property
+    def unwritten(self) -> Mapping[str, None]:
+        """The neighbours for which there are new frames since `output` was last called for them. There may be
+        acknowledgements for others."""
+        return self._links.unwritten
 
     def kept_for(self, neighbour: str) -> tuple[NumberedFrame[Frame], ...]:
         """Returns what was sent to a neighbour and not acknowledged yet."""
@@ -272,27 +282,37 @@ class OverlayNode:
         has_custody = self._parts[tree].custody
         return self._links.is_congested(tree, source, lambda hop: has_custody and self.custody.is_full(hop, tree))
 
-    def _accept(self, events: Events, source: str, now: float) -> None:
+    def _accept(self, events: Events, source: str, now: float, size: int) -> None:
         """Takes events from a client, a neighbour or a detour: assured where `attempt` is empty."""
         if not events.attempt:
             self._take_custody(events.tree, events.batch, source, now)
-            return
-        fresh = [events.batch]
-        if self._parts[events.tree].detours:
-            fresh, repeated, too_old = take_unseen(
-                events.batch, self._attempts.setdefault(events.attempt, SeenEvents()), takes_too_old=False
-            )
+        elif self._parts[events.tree].detours:
+            seen = self._attempts.setdefault(events.attempt, SeenEvents())
+            fresh, repeated, too_old = take_unseen(events.batch, seen, takes_too_old=False)
             self.accounts.duplicates += repeated
             self.accounts.too_old += too_old
-        for batch in fresh:
-            if now >= batch.expires_s:
-                self.accounts.expired += batch.count
-                continue
-            for part, hops in self._route(events.tree, batch, source, now):
-                if hops.pop(LOCAL, None) is not None:
-                    self._deliver_best_effort(events.tree, part)
-                for hop, qos in hops.items():
-                    self._send(hop, Events(events.tree, part.at_most(qos), events.attempt))
+            for batch in fresh:
+                part = events if batch is events.batch else Events(events.tree, batch, events.attempt)
+                self._pass_on(part, source, now, size if part is events else frame_bytes(part))
+        else:
+            self._pass_on(events, source, now, size)
+
+    def _pass_on(self, events: Events, source: str, now: float, size: int) -> None:
+        """Delivers events and sends them on at best effort. A frame of which all goes on is used again."""
+        tree, batch, attempt = events.tree, events.batch, events.attempt
+        if now >= batch.expires_s:
+            self.accounts.expired += batch.count
+            return
+        for part, hops in self._route(tree, batch, now):
+            for hop, qos in hops.items():
+                if hop == LOCAL:
+                    self._deliver_best_effort(tree, part)
+                elif hop != source:
+                    if part is batch and batch.qos <= qos:
+                        self._send(hop, events, size)
+                    else:
+                        frame = Events(tree, part.at_most(qos), attempt)
+                        self._send(hop, frame, frame_bytes(frame))
 
     def _take_custody(self, tree: int, batch: EventBatch, source: str, now: float) -> None:
         """Has events on disk, with the neighbours that want them, before they are acknowledged to their source."""
@@ -307,9 +327,10 @@ class OverlayNode:
                 self.accounts.expired += fresh.count
                 self.custody.take(tree, fresh, {})
                 continue
-            for part, hops in self._route(tree, fresh, source, now):
-                if hops.pop(LOCAL, None) is not None:
+            for part, wanted in self._route(tree, fresh, now):
+                if LOCAL in wanted:
                     self._deliver(take_unseen(part, self.custody.delivered, takes_too_old=True).parts)
+                hops = {hop: qos for hop, qos in wanted.items() if hop not in (LOCAL, source)}
                 held = self.custody.take(tree, part, hops)
                 if held is not None:
                     self._begin(held, now)
@@ -330,18 +351,13 @@ class OverlayNode:
                 accounts.transmitted += count
         self._again.began(held, now)
 
-    def _route(self, tree: int, batch: EventBatch, source: str, now: float) -> list[tuple[EventBatch, dict[str, int]]]:
-        """Runs of events with the neighbours that are to have them, each with its QoS; not back to the source."""
-        wanted = self._demand.find(tree, batch.topic, now)
-        if not wanted.conditional:
-            hops = self._demand.hops(tree, wanted.always)
-            return [(batch, {hop: qos for hop, qos in hops.items() if hop != source or hop == LOCAL})]
-        each = []
-        for place in range(batch.count):
-            attributes = batch.attributes[place] if batch.attributes else {}
-            hops = self._demand.hops(tree, wanted.neighbours(Event(batch.topic, attributes)))
-            each.append({hop: qos for hop, qos in hops.items() if hop != source or hop == LOCAL})
-        return [(batch.part(start, stop), dict(hops)) for start, stop, hops in runs_of(each)]
+    def _route(self, tree: int, batch: EventBatch, now: float) -> list[tuple[EventBatch, Mapping[str, int]]]:
+        """Runs of events with the neighbours that want them, each with its QoS; the one they came from among them."""
+        demand = self._demand.find(tree, batch.topic, now)
+        if not demand.conditional:
+            return [(batch, demand.always)]
+        each = [demand.neighbours(values) for values in batch.attributes or ({},) * batch.count]
+        return [(batch.part(start, stop), hops) for start, stop, hops in runs_of(each)]
 
     def _deliver(self, batches: list[EventBatch]) -> None:
         self._deliveries += batches
@@ -352,7 +368,8 @@ class OverlayNode:
         maybe at another QoS; what the memory had to forget is left to the way that is assured."""
         parts = self._parts[tree]
         if not (parts.custody and parts.detours):
-            self._deliver([batch])
+            self._deliveries.append(batch)
+            self.accounts.delivered += batch.count
             return
         unseen = take_unseen(batch, self.custody.delivered, takes_too_old=False)
         self.accounts.too_old += unseen.too_old
@@ -360,7 +377,7 @@ class OverlayNode:
             self.custody.note_delivered(part)
         self._deliver(unseen.parts)
 
-    def _send(self, hop: str, events: Events) -> None:
+    def _send(self, hop: str, events: Events, size: int) -> None:
         """Sends events at best effort: over the link, or around it where it is down and the scheme has detours."""
         count, accounts = events.batch.count, self.accounts.hops[hop]
         accounts.offered += count
@@ -375,7 +392,7 @@ class OverlayNode:
         else:
             accounts.transmitted += count
             accounts.on_link += count
-            self._links.put(hop, events.tree, events)
+            self._links.put_sized(hop, events.tree, size, events)
 
     def _detour(self, hop: str, events: Events) -> bool:
         """Sends events around a neighbour; returns whether there is a way."""
@@ -399,7 +416,7 @@ class OverlayNode:
             return
         if isinstance(frame, Events):
             self.accounts.received += frame.batch.count
-            self._accept(frame, detour.via, now)
+            self._accept(frame, detour.via, now, frame_bytes(frame))
         else:
             self._demand.take_detour(detour, now)
             self._end_overfull()

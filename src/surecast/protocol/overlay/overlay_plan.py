@@ -97,6 +97,8 @@ class OverlayPlan:
     _parents: tuple[dict[str, str], ...] = field(init=False, repr=False, compare=False)
     _algorithms: tuple[dict[Link, str], ...] = field(init=False, repr=False, compare=False)
     _by_prefix: dict[str, tuple[int, ...]] = field(init=False, repr=False, compare=False)
+    _names: frozenset[str] = field(init=False, repr=False, compare=False)
+    _joined: tuple[frozenset[Link], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check(self)
@@ -106,12 +108,23 @@ class OverlayPlan:
         set_field(self, "_parents", tuple(map(_parents, self.trees, self._forest)))
         set_field(self, "_algorithms", tuple({_pair(*link): name for link, name in t.algorithms} for t in self.trees))
         set_field(self, "_by_prefix", dict(self.prefixes))
+        set_field(self, "_names", frozenset(self.brokers))
+        both_ways = (frozenset((*tree.links, *((b, a) for a, b in tree.links))) for tree in self.trees)
+        set_field(self, "_joined", tuple(both_ways))
 
     @property
     def hash(self) -> str:
         """A check sum over all that the plan says; equal plans have equal ones."""
         fields = {name: value for name, value in asdict(self).items() if name[0] != "_"}
         return blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).hexdigest()
+
+    def has_broker(self, name: str) -> bool:
+        """Returns whether there is a broker of this name."""
+        return name in self._names
+
+    def joins(self, tree: int, broker: str, other: str) -> bool:
+        """Returns whether there is such a tree, and two brokers are neighbours on it."""
+        return 0 <= tree < len(self._joined) and (broker, other) in self._joined[tree]
 
     def neighbours(self, broker: str) -> tuple[str, ...]:
         """Returns the brokers with a link to a broker, sorted."""
@@ -131,6 +144,8 @@ class OverlayPlan:
 
     def tree_of(self, topic: str) -> int:
         """Returns the tree on which events of a topic travel."""
+        if len(self.trees) == 1:
+            return 0
         prefix = topic
         while prefix not in self._by_prefix:
             prefix = prefix.rpartition("/")[0]
@@ -139,6 +154,8 @@ class OverlayPlan:
 
     def trees_for(self, topic_filter: str) -> tuple[int, ...]:
         """Returns the trees on which events that a topic filter matches may travel."""
+        if len(self.trees) == 1:
+            return (0,)
         if not has_wildcard(topic_filter):
             return (self.tree_of(topic_filter),)
         trees: set[int] = set()

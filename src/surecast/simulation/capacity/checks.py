@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+from surecast.protocol.demand import JointFilter
 from surecast.protocol.filters import Event, Filter
 
 __all__ = ["Oracle", "Subscription"]
@@ -22,13 +23,15 @@ class Subscription:
     client may ask for the same twice: a broker takes an equal filter of the same subscriber for the same subscription.
     """
 
-    __slots__ = ("class_index", "client", "filter", "settled", "subscriber", "wanted")
+    __slots__ = ("class_index", "client", "filter", "joint", "settled", "subscriber", "wanted")
 
     def __init__(self, client: int, class_index: int, filter: Filter, subscriber: str = ""):
         self.client = client
         self.subscriber = subscriber
         self.class_index = class_index
         self.filter = filter
+        self.joint = JointFilter(filter.class_name or "#", Filter(None, filter.constraints))
+        """The filter as brokers know it: classes are topics."""
         self.wanted = True
         self.settled = False
 

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
-from surecast.protocol.routing import ROUTING_SCHEMES
-from surecast.protocol.routing.digests import DIGESTS
+from surecast.protocol.demand import SUMMARIES
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import ClassWorkload, OverlayLink, System
 from surecast.simulation.experiment import Extent
 
 __all__ = ["ALGORITHMS", "Passed", "Queue", "RoutingPlan", "Settings", "check_algorithms", "make_plan"]
+
+ROUTING_SCHEMES: Final = ("peer-to-peer", "hierarchical")
+"""How neighbours stand to each other."""
 
 ALGORITHMS: Final[tuple[str, ...]] = (
     "flooding",
@@ -107,7 +109,7 @@ def check_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(algorithms, str):
         raise ConfigurationError(f"algorithms: write a list, such as [{algorithms!r}]")
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
-    registered = [f"{scheme} {name}" for scheme in ROUTING_SCHEMES for name in DIGESTS]
+    registered = [f"{scheme} {name}" for scheme in ROUTING_SCHEMES for name in SUMMARIES]
     refuse_unknown("algorithm", chosen, list(dict.fromkeys((*ALGORITHMS, *registered))))
     return chosen
 

@@ -12,11 +12,11 @@ from typing import Final
 
 from surecast.errors import OverloadError
 from surecast.protocol.filters import Event
-from surecast.protocol.routing import Effect, Message, RoutingBroker, Send
 from surecast.scenario import Streams
 from surecast.simulation.capacity.checks import Oracle, Subscription
 from surecast.simulation.capacity.client_behaviour import Client
 from surecast.simulation.capacity.draws import times
+from surecast.simulation.capacity.routed_brokers import Message, RoutedBroker, routed_brokers
 from surecast.simulation.capacity.routing_plan import RoutingPlan, Settings
 from surecast.simulation.capacity.run_sums import BINS, RunResult, RunSums, bin_of
 from surecast.simulation.experiment.clock import NETWORK, Clock
@@ -81,8 +81,7 @@ class World:
         self._clock_at = self.clock.at  # avoids an attribute lookup on the hot path
         self.oracle = Oracle() if settings.check else None
         self._issued = self._made = self._handled = 0
-        self._brokers = _brokers(plan, algorithm)
-        self._link_to = [{plan.names[plan.head[k]]: k for k in plan.leaving(b)} for b in range(plan.brokers)]
+        self._brokers = routed_brokers(plan, algorithm)
         self._sender = [plan.names[broker] for broker in plan.tail]
         workload = plan.workload
         self._names = workload.clients
@@ -114,18 +113,13 @@ class World:
 
     def install(self) -> None:
         """Puts the subscriptions of the stationary state in place, and lets all clients begin."""
-        waiting: deque[tuple[int, list[Effect]]] = deque()
         for client in self._clients:
             home = self.plan.workload.client_home[client.index]
             for one, left_s in client.first_subscriptions():
-                waiting.append((home, self._brokers[home].subscribe(self._subscriber(one), one.filter)))
+                waiting = deque(self._brokers[home].subscribe(self._subscriber(one), one.joint))
                 while waiting:
-                    broker, effects = waiting.popleft()
-                    for effect in effects:
-                        assert isinstance(effect, Send)
-                        link = self._link_to[broker][effect.to]
-                        to = self.plan.head[link]
-                        waiting.append((to, self._brokers[to].handle(effect.message, self._sender[link])))
+                    link, message = waiting.popleft()
+                    waiting += self._brokers[self.plan.head[link]].handle(0.0, message, self._sender[link])[0]
                 if self.oracle is not None:
                     self.oracle.installed(one)
                 self._at(left_s, self._unsubscribe, one)
@@ -253,38 +247,35 @@ class World:
         """A broker does what a message asks of it."""
         broker, cause, content = self._brokers[at], carried.cause, carried.content
         self._handled += 1
-        if carried.link >= 0:
-            effects = broker.handle(content, self._sender[carried.link])  # type: ignore[arg-type]
-        elif isinstance(content, Subscription):
-            effects = self._client_change(broker, cause, content)
+        subscribers: list[str] = []
+        if isinstance(content, Subscription):
+            sent = self._client_change(broker, cause, content)
+        elif isinstance(content, Event):
+            sent, subscribers = broker.publish(now, content)
         else:
-            effects = broker.publish(content)  # type: ignore[arg-type]
+            sent, subscribers = broker.handle(now, content, self._sender[carried.link])
         if cause.kind == _CONTROL:
             self._count_entries(now, at)
             cause.last_s = now
-        links, deliveries = self._link_to[at], []
-        for effect in effects:
-            if type(effect) is Send:
-                self.send(now, links[effect.to], effect.message, cause)
-            else:
-                deliveries.append(effect.client)  # type: ignore[union-attr]
-        if deliveries:
-            self._deliver(now, self._receivers(deliveries), cause)
+        for link, message in sent:
+            self.send(now, link, message, cause)
+        if subscribers:
+            self._deliver(now, self._receivers(subscribers), cause)
         cause.under_way -= 1
         if not cause.under_way:
             self._ended(cause)
 
-    def _client_change(self, broker: RoutingBroker, cause: _Cause, one: Subscription) -> list[Effect]:
+    def _client_change(self, broker: RoutedBroker, cause: _Cause, one: Subscription) -> list[tuple[int, Message]]:
         if cause.removes:
             if self.oracle is not None:
                 self.oracle.out_of_place(one)
-            effects = broker.unsubscribe(one.subscriber, one.filter)
+            sent = broker.unsubscribe(one.subscriber, one.joint)
             if one.subscriber != self._names[one.client]:
                 del self._client_of[one.subscriber]
-            return effects
+            return sent
         if self.oracle is not None:
             self.oracle.in_place(one)
-        return broker.subscribe(self._subscriber(one), one.filter)
+        return broker.subscribe(self._subscriber(one), one.joint)
 
     def _receivers(self, subscribers: list[str]) -> list[int]:
         """The clients behind subscribers; one that stands behind several of them gets an event once."""
@@ -350,24 +341,6 @@ class World:
     def _wrong(self, what: str) -> None:
         replay = f"simulate_run(plan, {self.settings!r}, {self.algorithm!r}, {self.run})"
         raise SafetyError(f"{self.algorithm}: {what}", self.clock.now, replay)
-
-
-def _brokers(plan: RoutingPlan, algorithm: str) -> list[RoutingBroker]:
-    """The brokers, with no subscriptions yet."""
-    scheme, _, name = algorithm.rpartition(" ")
-    made = []
-    for broker, own in enumerate(plan.names):
-        parent = plan.parent[broker] if scheme == "hierarchical" else None
-        made.append(
-            RoutingBroker(
-                own,
-                [plan.names[plan.head[link]] for link in plan.leaving(broker)],
-                scheme or "peer-to-peer",
-                name,
-                None if parent is None else plan.names[parent],
-            )
-        )
-    return made
 
 
 def _services(plan: RoutingPlan, queue: int, streams: Streams, run: int) -> tuple[Callable[[], float], ...]:
