@@ -246,7 +246,7 @@ class LinkSession(Generic[T]):
         return [(n, lane.taken - lane.released) for n, lane in self._lanes.items() if lane.taken > lane.released]
 
     def ack(self, frames: int = 1) -> LinkAck | None:
-        """Returns the acknowledgement to write now; None where the neighbour knows all but fewer than so many frames."""
+        """Returns the acknowledgement to write now; None where it would be of fewer frames, and of no credit."""
         is_due = self._number_received >= self._number_told + frames or self._has_new_credit
         if not is_due or not self.is_connected:
             return None

@@ -83,7 +83,8 @@ class NodeDemand:
     @property
     def remote_entries(self) -> int:
         """The filters that neighbours have announced, over all trees."""
-        tables = [each.table for each in (*self._trees.values(), *self._subscriptions.values())]
+        tables = [demand.table for demand in self._trees.values()]
+        tables += [subscriptions.table for subscriptions in self._subscriptions.values()]
         return sum(table.size - table.held[LOCAL].size for table in tables)
 
     def change(self, added: Iterable[JointFilter], removed: Iterable[JointFilter]) -> None:

@@ -97,7 +97,7 @@ class RoutedBroker:
         return self._written(tells_all=not self._handled % _ACK_FRAMES), self._subscribers()
 
     def _written(self, *, tells_all: bool = False) -> _Sent:
-        """Returns the messages to send; acknowledgements are with the neighbours at once, `tells_all` to all of them."""
+        """Returns the messages to send. Acknowledgements are with the neighbours at once; `tells_all` looks for all."""
         unwritten = self.node.unwritten
         if not (unwritten or tells_all):
             return []
@@ -138,6 +138,6 @@ def routed_brokers(plan: RoutingPlan, algorithm: str) -> list[RoutedBroker]:
         hellos = one.hello(b), other.hello(a)
         one.link_up(b, hellos[1], 0.0)
         other.link_up(a, hellos[0], 0.0)
-    while any([broker.settle() for broker in brokers]):
+    while sum(broker.settle() for broker in brokers):
         pass
     return brokers
