@@ -15,6 +15,7 @@ from surecast.protocol.broker.disconnecting import Disconnecting
 from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationError
 from surecast.protocol.broker.keep_alive import KeepAlive
 from surecast.protocol.broker.limits import Limits, LimitTable
+from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.broker.message import text_field
 from surecast.protocol.broker.observer import ConnectionHooks, Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
@@ -69,7 +70,8 @@ class BrokerCore:
     The shell opens connections, hands in what arrives, and after each turn commits `journal` and then sends the `out`
     of every connection in `dirty`; a connection whose phase is CLOSED is to be closed after that. Connections that
     wait in `checking` have given a name and a password: the shell looks at them and calls `admit` or `refuse`. Unless
-    the broker `watches`, somebody else sees to connections that are silent for too long.
+    the broker `watches`, somebody else sees to connections that are silent for too long. `traffic` collects what
+    clients publish and want, where there are other brokers.
 
     >>> from surecast.protocol.mqtt import encode
     >>> broker = BrokerCore()
@@ -91,6 +93,7 @@ class BrokerCore:
         journal: Journal | None = None,
         watches: bool = True,
         limits: LimitTable | None = None,
+        traffic: LocalTraffic | None = None,
     ):
         self.settings = settings or BrokerSettings()
         limits = limits or LimitTable(Limits.of(self.settings))
@@ -102,12 +105,13 @@ class BrokerCore:
         self.connections: dict[int, Connection] = {}
         self.counters = Counters()
         self.observer = observer
+        self.traffic = traffic
         self._hooks = hooks or ConnectionHooks()
         self.timers = Timers()
         self.started_at: float | None = None
         self.next_connection = 0
         self.identifiers_given = 0
-        self.routes = Routes(self.settings)
+        self.routes = Routes(self.settings, traffic)
         self.retained = Retained(self.journal, self.settings)
         self.outgoing = Outgoing(self.journal, self.dirty, self.counters, observer)
         self._acknowledging = Acknowledging(self.journal, self.outgoing, observer)
@@ -122,6 +126,7 @@ class BrokerCore:
             self.counters,
             observer,
             authorise,
+            traffic,
         )
         self._subscribing = Subscribing(
             self.settings, self.journal, self.routes, self.outgoing, self.retained, self.counters, observer, authorise

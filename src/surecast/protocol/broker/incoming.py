@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection, Phase
+from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.message_batch import Made, MessageBatch
 from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
@@ -55,7 +56,9 @@ class Incoming:
         counters: Counters,
         observer: Observer | None,
         authorise: Authorise,
+        traffic: LocalTraffic | None = None,
     ):
+        self._traffic = traffic
         self._routes = routes
         self._outgoing = outgoing
         self._dirty = dirty
@@ -110,9 +113,12 @@ class Incoming:
         if fan is None or not fan.is_whole:
             self._publish_singles(connection, session, batch, now)
             return
+        self._counters.published += count
         self.spread(batch, 0, count, fan, (connection,), (count,), now)
+        if self._traffic is not None:
+            self._traffic.publish(session.key, batch, 0, count)
         if qos:
-            self._answer_batch(connection, batch, 0, count, _reason(batch, fan))
+            self._answer_batch(connection, batch, 0, count, self._reason(batch, fan))
 
     def _publish_pieces(
         self, connection: Connection, session: Session, batch: PublishBatch, qos: int, now: float
@@ -126,12 +132,16 @@ class Incoming:
                 self._publish_singles(connection, session, batch.part(begin, stop), now)
                 answered = stop
                 continue
-            other = _reason(batch, fan) if qos else 0
+            other = self._reason(batch, fan) if qos else 0
             if other != reason and begin > answered:
                 self._answer_batch(connection, batch, answered, begin, reason)
                 answered = begin
             reason = other
+            self._counters.published += stop - begin
             self.spread(batch, begin, stop, fan, (connection,), (stop - begin,), now)
+            if self._traffic is not None:
+                for part in batch.part(begin, stop).by_topic():
+                    self._traffic.publish(session.key, part, 0, part.count)
         if qos and batch.count > answered:
             self._answer_batch(connection, batch, answered, batch.count, reason)
 
@@ -175,7 +185,12 @@ class Incoming:
         """
         first_byte, version_5, topic = batch.first_byte, batch.version_5, batch.topics[0]
         qos = 1 if first_byte == _PLAIN_QOS_1 else 0
-        if first_byte not in _PLAIN or self._observer is not None or (qos and self.rejects):
+        if (
+            first_byte not in _PLAIN
+            or self._observer is not None
+            or (qos and self.rejects)
+            or self._traffic is not None
+        ):
             return at, begin
         fan = self._routes.fan(topic, qos)
         if not fan.is_whole:
@@ -205,10 +220,11 @@ class Incoming:
         if at > first:
             counters = self._counters
             counters.packets_in += stop - begin
+            counters.published += stop - begin
             counters.bytes_in += ends[stop - 1] - (ends[begin - 1] if begin else 0)
             self.spread(batch, begin, stop, fan, connections[first:at], counts[first:at], now)
             if qos and is_answered:
-                answers = batch.answers(begin, stop, _reason(batch, fan))
+                answers = batch.answers(begin, stop, self._reason(batch, fan))
                 self._answer_together(answers, len(answers) // (stop - begin), connections[first:at], counts[first:at])
         return at, stop
 
@@ -223,6 +239,11 @@ class Incoming:
                 connection.out.append(answers[begin:stop])
                 self._dirty.add(connection)
             begin = stop
+
+    def _reason(self, batch: PublishBatch, fan: FanOut) -> int:
+        """Returns the reason in acknowledgements of messages that were taken. Other brokers may have subscribers."""
+        is_unwanted = batch.version_5 and not fan.targets and self._traffic is None
+        return ReasonCode.NO_MATCHING_SUBSCRIBERS if is_unwanted else 0
 
     def _fan(self, connection: Connection, session: Session, topic: str, qos: int) -> FanOut | None:
         """Returns the subscribers of plain messages to a topic; None if the client may not publish to it."""
@@ -240,14 +261,14 @@ class Incoming:
         begin: int,
         stop: int,
         fan: FanOut,
-        senders: Sequence[Connection | None],
+        senders: Sequence[Connection | str | None],
         counts: Sequence[int],
         now: float,
     ) -> None:
-        """Gives messages that the same subscribers get to these; `counts` says how many each client sent."""
+        """Gives messages that the same subscribers get to these; `counts` says how many each client sent. A client
+        that is connected to another broker is named by the key of its session there."""
         count, number = stop - begin, self.next_number
         self.next_number = number + count
-        self._counters.published += count
         source: MessageBatch | None = None
         data = b""
         for group in fan.groups:
@@ -414,10 +435,12 @@ class Incoming:
             kept += deliver(target, message, now)
         for tap in route.taps:
             tap(message)
-        if not receivers and not route.taps:
-            return ReasonCode.NO_MATCHING_SUBSCRIBERS
-        if not kept and not retained and refuses(receivers):
+        if receivers and not kept and not retained and refuses(receivers):
             return ReasonCode.QUOTA_EXCEEDED
+        if self._traffic is not None:
+            self._traffic.publish_message(message)
+        elif not receivers and not route.taps:
+            return ReasonCode.NO_MATCHING_SUBSCRIBERS
         return ReasonCode.SUCCESS
 
     def _topic(self, connection: Connection, packet: Publish) -> str:
@@ -463,23 +486,21 @@ class Incoming:
         return allowed
 
 
-def _reason(batch: PublishBatch, fan: FanOut) -> int:
-    """The reason in the acknowledgements of messages that were taken."""
-    return ReasonCode.NO_MATCHING_SUBSCRIBERS if batch.version_5 and not fan.targets else 0
-
-
 def _source(
     batch: PublishBatch,
     begin: int,
     stop: int,
     number: int,
-    senders: Sequence[Connection | None],
+    senders: Sequence[Connection | str | None],
     counts: Sequence[int],
     now: float,
 ) -> MessageBatch:
     """Returns some messages of a batch as they are kept, of which the first has this number."""
     publishers: list[tuple[str, int]] = []
     for sender, count in zip(senders, counts, strict=True):
+        if isinstance(sender, str):
+            publishers.append((sender, count))
+            continue
         assert sender is not None
         assert sender.session is not None
         publishers.append((sender.session.key, count))

@@ -14,6 +14,7 @@ from typing import Final
 from surecast.protocol.broker.broker_settings import BrokerSettings
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import Contents
+from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.broker.quotas import Quotas, shape_of
 from surecast.protocol.broker.session import Session, Subscription
@@ -258,7 +259,8 @@ class Route:
 class Routes:
     """All subscriptions of a broker, and the routes made from them so far."""
 
-    def __init__(self, settings: BrokerSettings) -> None:
+    def __init__(self, settings: BrokerSettings, traffic: LocalTraffic | None = None) -> None:
+        self._traffic = traffic
         self._tree: TopicTree[Session | str, tuple[Session, Subscription] | Share] = TopicTree(
             settings.topic_levels_max, 0
         )
@@ -330,6 +332,10 @@ class Routes:
             self._file(session, subscription.content)
         if before is not None and before.content is not None:
             self._unfile(session, before.content)
+        if self._traffic is not None:
+            self._traffic.shift(subscription, 1)
+            if before is not None:
+                self._traffic.shift(before, -1)
         if subscription.share:
             key = (subscription.share, subscription.filter)
             share = self._shares.get(key)
@@ -397,6 +403,8 @@ class Routes:
                 del session.shapes[shape]
         if subscription.content is not None:
             self._unfile(session, subscription.content)
+        if self._traffic is not None:
+            self._traffic.shift(subscription, -1)
         if subscription.share:
             key = (subscription.share, subscription.filter)
             share = self._shares[key]

@@ -13,19 +13,20 @@ or one by one, are read or raise PeerError.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import isfinite
 from struct import Struct
 from typing import Any, Final
 
 from surecast.errors import PeerError
 from surecast.protocol.codec import (
     BOOL,
-    F64,
     REST,
     TEXT,
     U8,
     U16,
     U32,
     U64,
+    Fixed,
     Form,
     Layout,
     choice,
@@ -70,6 +71,12 @@ _HAS_NUMBER, _IS_OPTIONAL = 0x40, 0x80
 _DETOURED: Final = (_EVENTS, _UPDATE, _HASHES, _BUCKET, _SUBSCRIPTION)
 
 
+def _moment(value: float) -> float:
+    if not isfinite(value):
+        raise ValueError(f"{value} is no time")
+    return value
+
+
 class _SumForm(Form):
     size_min = _SUM.size
 
@@ -80,6 +87,7 @@ class _SumForm(Form):
         return _SUM.unpack_from(data, at), at + _SUM.size
 
 
+_TIME: Final = Fixed("d", None, _moment)
 _CREDIT: Final = many(pair(U8, U64), U8)
 _SESSION: Final = Layout("session", SessionName, incarnation=U64, generation=U64)
 _HELLO_LAYOUT: Final = Layout(
@@ -98,8 +106,8 @@ _HELLO_LAYOUT: Final = Layout(
 _PLAIN: Final[dict[type, tuple[int, Layout[Any]]]] = {
     OverlayHello: (_HELLO, _HELLO_LAYOUT),
     LinkAck: (_ACK, Layout("acknowledgement", LinkAck, number=U64, credit=_CREDIT)),
-    Ping: (_PING, Layout("ping", Ping, number=U32, sent_s=F64)),
-    Pong: (_PONG, Layout("pong", Pong, number=U32, sent_s=F64, answered_s=F64)),
+    Ping: (_PING, Layout("ping", Ping, number=U32, sent_s=_TIME)),
+    Pong: (_PONG, Layout("pong", Pong, number=U32, sent_s=_TIME, answered_s=_TIME)),
 }
 _STATE: Final = Layout("state of links", NodeState, broker=TEXT, incarnation=U64, sequence=U64, down=many(TEXT, U16))
 _CHANGE: Final = Layout("change", DemandChange, removed=many(FILTER), added=many(FILTER))

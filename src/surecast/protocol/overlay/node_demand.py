@@ -6,7 +6,7 @@ broker sends its subscriptions along the whole tree again every R), as the plan 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from math import inf
 from typing import Any
 
@@ -86,6 +86,10 @@ class NodeDemand:
         tables = [demand.table for demand in self._trees.values()]
         tables += [subscriptions.table for subscriptions in self._subscriptions.values()]
         return sum(table.size - table.held[LOCAL].size for table in tables)
+
+    def attributes(self, tree: int) -> Container[str]:
+        """Returns the names of attributes that some filter on a tree asks for."""
+        return (self._trees.get(tree) or self._subscriptions[tree]).table.attributes
 
     def change(self, added: Iterable[JointFilter], removed: Iterable[JointFilter]) -> None:
         """Takes in a change of what the broker's own clients want."""

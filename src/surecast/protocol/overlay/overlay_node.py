@@ -10,9 +10,9 @@ and ways around what has failed), both or none. A scheme belongs to a tree, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from surecast.protocol.demand import LOCAL, JointFilter
 from surecast.protocol.filters import Value
@@ -41,6 +41,9 @@ from surecast.protocol.overlay.retransmission import Retransmission
 from surecast.protocol.overlay.unseen import runs_of, take_unseen
 
 __all__ = ["OverlayNode"]
+
+_CORE: Final = "\0"
+"""The source of events that the core has given to the broker's own clients already."""
 
 
 class OverlayNode:
@@ -118,12 +121,14 @@ class OverlayNode:
         attributes: tuple[Mapping[str, Value], ...] = (),
         body: Body | None = None,
         publisher: str = "",
+        is_delivered: bool = False,
     ) -> EventBatch | None:
-        """Takes events of a client of this broker; returns them with their identity, None where it is full."""
+        """Takes events of a client of this broker; returns them with their identity, None where it is full. Where the
+        core has delivered them to the broker's own clients, they are for neighbours alone, and taken in any case."""
         tree = self.plan.tree_of(topic)
         parts = self._parts[tree]
         is_assured = parts.custody and qos > 0
-        if is_assured and self._is_congested(tree, LOCAL):
+        if is_assured and not is_delivered and self._is_congested(tree, LOCAL):
             self.accounts.refused += count
             return None
         first = EventId(self.name, self.incarnation, self._number)
@@ -131,7 +136,7 @@ class OverlayNode:
         batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body, publisher)
         self.accounts.published += count
         events = Events(tree, batch, "" if is_assured else self.name)
-        self._accept(events, LOCAL, now, frame_bytes(events))
+        self._accept(events, _CORE if is_delivered else LOCAL, now, frame_bytes(events))
         return batch
 
     def take_deliveries(self) -> list[EventBatch]:
@@ -141,7 +146,15 @@ class OverlayNode:
 
     def holds(self, topic: str) -> bool:
         """Returns whether publishers to a topic should wait: a link that their events may need is congested."""
-        return self._is_congested(self.plan.tree_of(topic), LOCAL)
+        return self.is_held_up(self.plan.tree_of(topic))
+
+    def is_held_up(self, tree: int) -> bool:
+        """Returns whether publishers to the topics of a tree should wait."""
+        return self._is_congested(tree, LOCAL)
+
+    def attributes(self, topic: str) -> Container[str]:
+        """Returns the names of attributes that some filter on the tree of a topic asks for."""
+        return self._demand.attributes(self.plan.tree_of(topic))
 
     def wanted_by(self, neighbour: str, tree: int) -> list[JointFilter]:
         """Returns what a neighbour has announced on a tree, sorted."""
@@ -306,7 +319,8 @@ class OverlayNode:
         for part, hops in self._route(tree, batch, now):
             for hop, qos in hops.items():
                 if hop == LOCAL:
-                    self._deliver_best_effort(tree, part)
+                    if source != _CORE:
+                        self._deliver_best_effort(tree, part)
                 elif hop != source:
                     if part is batch and batch.qos <= qos:
                         self._send(hop, events, size)
@@ -328,7 +342,7 @@ class OverlayNode:
                 self.custody.take(tree, fresh, {})
                 continue
             for part, wanted in self._route(tree, fresh, now):
-                if LOCAL in wanted:
+                if LOCAL in wanted and source != _CORE:
                     self._deliver(take_unseen(part, self.custody.delivered, takes_too_old=True).parts)
                 hops = {hop: qos for hop, qos in wanted.items() if hop not in (LOCAL, source)}
                 held = self.custody.take(tree, part, hops)
@@ -356,7 +370,9 @@ class OverlayNode:
         demand = self._demand.find(tree, batch.topic, now)
         if not demand.conditional:
             return [(batch, demand.always)]
-        each = [demand.neighbours(values) for values in batch.attributes or ({},) * batch.count]
+        if not batch.attributes:
+            return [(batch, demand.neighbours({}))]
+        each = [demand.neighbours(values) for values in batch.attributes]
         return [(batch.part(start, stop), hops) for start, stop, hops in runs_of(each)]
 
     def _deliver(self, batches: list[EventBatch]) -> None:

@@ -1,0 +1,104 @@
+"""Events from other brokers, given to the sessions of this one exactly as if a client here had published them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from surecast.errors import PeerError
+from surecast.protocol.broker import BrokerCore
+from surecast.protocol.broker.message import Message, text_field
+from surecast.protocol.mqtt import PacketError, PacketType, PublishBatch
+from surecast.protocol.mqtt.wire import PacketReader, ReaderSettings, read_properties, variable_bytes
+from surecast.protocol.overlay.event_bodies import MessageRun
+from surecast.protocol.overlay.overlay_frames import EventBatch
+
+__all__ = ["Deliveries"]
+
+_SETTINGS: Final = ReaderSettings(5)
+_PLAIN: Final = {0x30: 0, 0x32: 1}
+_SOUND_MAX: Final = 1_000
+_SOUND_BYTES_MAX: Final = 256
+
+
+class Deliveries:
+    """Delivers events. They are not retained here, and shared subscriptions, which belong to one broker, get none.
+
+    `malformed` counts messages whose properties subscribers could not read: a broker far away has made them up.
+    """
+
+    def __init__(self, core: BrokerCore):
+        self._core = core
+        self._sound: dict[bytes, None] = {}
+        self.malformed = 0
+
+    def deliver(self, events: EventBatch, now: float) -> None:
+        """Gives events to the sessions that want them."""
+        body = events.body
+        if isinstance(body, PublishBatch):
+            self._deliver_batch(body, events, now)
+        elif isinstance(body, MessageRun):
+            self._deliver_run(body, events, now)
+
+    def _deliver_batch(self, batch: PublishBatch, events: EventBatch, now: float) -> None:
+        core, topic = self._core, events.topic
+        qos = _PLAIN.get(batch.first_byte)
+        if qos is not None and core.observer is None:
+            fan = core.routes.fan(topic, qos)
+            if fan.is_whole:
+                core.incoming.spread(batch, 0, batch.count, fan, (events.publisher,), (batch.count,), now)
+                return
+        field = text_field(topic)
+        for packet in batch.packets():
+            message = Message(
+                self._number(), topic, field, packet.payload, packet.qos, packet.retain,
+                published_at=events.published_s, publisher=events.publisher,
+            )  # fmt: skip
+            self._give(message, now)
+
+    def _deliver_run(self, run: MessageRun, events: EventBatch, now: float) -> None:
+        topic, published_s = events.topic, events.published_s
+        field = text_field(topic)
+        for retain, interval_s, properties, payload in run.messages():
+            if properties and not self._is_sound(properties):
+                self.malformed += 1
+                continue
+            message = Message(
+                self._number(), topic, field, payload, events.qos, retain, properties, events.expires_s, published_s,
+                events.publisher, published_s + interval_s,
+            )  # fmt: skip
+            self._give(message, now)
+
+    def _number(self) -> int:
+        incoming = self._core.incoming
+        number = incoming.next_number
+        incoming.next_number = number + 1
+        return number
+
+    def _give(self, message: Message, now: float) -> None:
+        core = self._core
+        chosen = [
+            target.chosen(message, core.routes.contents.wants) for target in core.routes.find(message.topic).targets
+        ]
+        receivers = [target for target in chosen if target is not None]
+        if core.observer is not None:
+            core.observer.published(message, len(receivers), now)
+        for target in receivers:
+            core.outgoing.deliver(target, message, now)
+
+    def _is_sound(self, properties: bytes) -> bool:
+        """Returns whether properties are such as a publisher may give to subscribers."""
+        if properties in self._sound:
+            return True
+        data = variable_bytes(len(properties)) + properties
+        try:
+            reader = PacketReader(data, 0, 0, len(data), "PUBLISH", _SETTINGS)
+            found = read_properties(reader, PacketType.PUBLISH)
+        except (PacketError, PeerError):
+            return False
+        if found.topic_alias is not None or found.subscription_ids or found.message_expiry_s is not None:
+            return False
+        if len(properties) <= _SOUND_BYTES_MAX:
+            if len(self._sound) >= _SOUND_MAX:
+                self._sound.clear()
+            self._sound[properties] = None
+        return True

@@ -1,0 +1,107 @@
+"""One connection between two brokers, from its first byte: hello, frames, pings and the difference of the clocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from surecast.errors import PeerError
+from surecast.protocol.overlay.link_codec import FrameReader, write
+from surecast.protocol.overlay.link_frames import OverlayHello, Ping, Pong, Received, check_hello
+from surecast.protocol.overlay.overlay_frames import Written
+
+if TYPE_CHECKING:
+    from surecast.protocol.overlay_broker.overlay_broker import OverlayBroker
+
+__all__ = ["LinkConnection"]
+
+_SAMPLES: Final = 16
+
+
+class LinkConnection:
+    """One connection to a neighbour. The end that called gives the name of the neighbour; the other learns it.
+
+    `receive` takes bytes and `output` gives those to write; both may raise PeerError, and then the shell closes the
+    connection. However it ends, the shell calls `close`. An end that is replaced by a newer connection of the same
+    neighbour has `is_closed` set.
+    """
+
+    def __init__(self, broker: OverlayBroker, neighbour: str = ""):
+        self.neighbour = neighbour
+        self.is_up = False
+        """True once both ends have said hello."""
+        self.is_closed = False
+        self.ahead_s = 0.0
+        """By how much the clock of the neighbour is ahead; 0 where it may be none."""
+        self.round_trip_s = 0.0
+        """The shortest time of the last pings until they were answered."""
+        self._broker = broker
+        self._reader = FrameReader()
+        self._waiting: list[Received] = []
+        self._pings = 0
+        self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
+        if neighbour:
+            self._say_hello()
+
+    def receive(self, data: bytes, now: float) -> None:
+        """Takes bytes of the neighbour; PeerError where they break the rules."""
+        if self.is_closed:
+            raise PeerError(f"{self.neighbour}: a newer connection has taken the place of this one")
+        for received in self._reader.feed(data):
+            if isinstance(received, OverlayHello):
+                self._greet(received, now)
+            elif isinstance(received, Ping):
+                self._waiting.append(Pong(received.number, received.sent_s, now))
+            elif isinstance(received, Pong):
+                self._take_pong(received, now)
+            else:
+                self._take(received, now)
+
+    def ping(self, now: float) -> None:
+        """Asks the neighbour whether it is there."""
+        self._pings += 1
+        self._waiting.append(Ping(self._pings & 0xFFFF_FFFF, now))
+
+    def output(self) -> bytes:
+        """Returns what to write now; to be called after the journal was committed, while the transport has room."""
+        waiting, self._waiting = self._waiting, []
+        if self.is_up and not self.is_closed:
+            waiting += self._broker.node.output(self.neighbour)
+        return write(waiting) if waiting else b""
+
+    def close(self, now: float) -> None:
+        """The connection is over, or is given up."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self._broker.disconnected(self, now)
+
+    def _say_hello(self) -> None:
+        broker = self._broker
+        link = broker.node.hello(self.neighbour)
+        plan = broker.node.plan
+        self._waiting.insert(0, OverlayHello(broker.name, self.neighbour, plan.epoch, plan.hash, link))
+
+    def _greet(self, hello: OverlayHello, now: float) -> None:
+        broker = self._broker
+        check_hello(broker.node.plan, broker.name, self.neighbour, hello)
+        is_called = not self.neighbour
+        self.neighbour = hello.broker
+        broker.connected(self, now)
+        if is_called:
+            self._say_hello()
+        broker.node.link_up(self.neighbour, hello.link, now)
+        self.is_up = True
+
+    def _take(self, written: Written, now: float) -> None:
+        self._broker.node.receive(self.neighbour, written, now)
+
+    def _take_pong(self, pong: Pong, now: float) -> None:
+        """Takes the clock of the neighbour from the answer that took the shortest time; a difference that this time
+        can explain is none."""
+        if now < pong.sent_s:
+            return
+        round_trip_s = now - pong.sent_s
+        self._samples.append((round_trip_s, pong.answered_s - (pong.sent_s + now) / 2))
+        self.round_trip_s, ahead_s = min(self._samples)
+        self.ahead_s = self._reader.ahead_s = ahead_s if abs(ahead_s) > self.round_trip_s else 0.0

@@ -1,0 +1,131 @@
+"""An MQTT broker that is one of an overlay: the core for its clients, and the node for its neighbours.
+
+A turn: all that has arrived goes into the core (`core.receive`) and into connections of neighbours
+(`LinkConnection.receive`). `settle` carries between the two what clients published, what they want, and what came for
+them. Then the shell commits `core.take_journal()`, which has the records of both, and only then sends: `core.dirty` to
+clients, and the `output` of each connection to neighbours. So no acknowledgement leaves, to a client or a neighbour,
+before what it promises is on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from surecast.protocol.broker import BrokerCore
+from surecast.protocol.broker.local_traffic import LocalTraffic
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.node_records import (
+    INCARNATION_KEY,
+    NodeKey,
+    is_node_record,
+    node_records,
+    read_node_record,
+)
+from surecast.protocol.overlay.overlay_node import OverlayNode
+from surecast.protocol.overlay.overlay_plan import OverlayPlan
+from surecast.protocol.overlay_broker.deliveries import Deliveries
+from surecast.protocol.overlay_broker.link_connection import LinkConnection
+from surecast.protocol.overlay_broker.local_demand import LocalDemand
+from surecast.protocol.overlay_broker.publications import publish
+
+__all__ = ["OverlayBroker"]
+
+_STARTS_PER_S: Final = 1000
+
+
+class OverlayBroker:
+    """One broker of an overlay. `core` is new, and was made with a `traffic`; `records` are what is on disk.
+
+    >>> from surecast.protocol.overlay.overlay_plan import Tree
+    >>> plan = OverlayPlan(("b1", "b2"), (("b1", "b2"),), (Tree((("b1", "b2"),)),))
+    >>> one, two = (OverlayBroker(name, plan, BrokerCore(traffic=LocalTraffic()), now=0.0) for name in plan.brokers)
+    >>> call, answer = LinkConnection(one, "b2"), LinkConnection(two)
+    >>> answer.receive(call.output(), now=0.0)
+    >>> call.receive(answer.output(), now=0.0)
+    >>> call.is_up, answer.is_up, answer.neighbour
+    (True, True, 'b1')
+    """
+
+    def __init__(
+        self,
+        name: str,
+        plan: OverlayPlan,
+        core: BrokerCore,
+        *,
+        records: Iterable[tuple[bytes, bytes]] = (),
+        now: float,
+        settings: NodeSettings = NodeSettings(),  # noqa: B008 (immutable)
+    ):
+        self.name = name
+        self.core = core
+        own: dict[NodeKey, object] = {}
+        others: list[tuple[bytes, bytes]] = []
+        before = 0
+        for key, value in records:
+            if key == INCARNATION_KEY:
+                before = int.from_bytes(value, "big")
+            elif is_node_record(key):
+                node_key, record = read_node_record(key, value)
+                own[node_key] = record
+            else:
+                others.append((key, value))
+        # Without a disk the time makes it rise: an incarnation that came again would be taken for repetitions.
+        incarnation = max(before + 1, int(now * _STARTS_PER_S))
+        core.journal.records.append((INCARNATION_KEY, incarnation.to_bytes(8, "big")))
+        self.node = OverlayNode(name, plan, incarnation, settings, now)
+        self.node.restore(own)
+        core.restore(others, now)
+        assert core.traffic is not None, "the core of an overlay broker is made with a traffic"
+        self._traffic: LocalTraffic = core.traffic
+        self._demand = LocalDemand()
+        self.deliveries = Deliveries(core)
+        self.connections: dict[str, LinkConnection] = {}
+        """The connections to neighbours, up or about to be."""
+        self.held: dict[str, int] = {}
+        """The publishers, by the keys of their sessions, that are not to be read until their tree has room; each with
+        the number of the tree."""
+
+    def settle(self, now: float) -> None:
+        """Ends a turn: carries between core and node what has come; to be called before the commit."""
+        traffic, node = self._traffic, self.node
+        if traffic.publications:
+            publications, traffic.publications = traffic.publications, []
+            for tree, publishers in publish(node, publications, now).items():
+                if node.is_held_up(tree):
+                    self.held |= dict.fromkeys(publishers, tree)
+        if traffic.subscriptions:
+            changes, traffic.subscriptions = traffic.subscriptions, []
+            added, removed = self._demand.change(changes)
+            if added or removed:
+                node.demand(added, removed)
+        for events in node.take_deliveries():
+            self.deliveries.deliver(events, now)
+        if node.journal:
+            self.core.journal.records += node_records(node.journal)
+            node.journal.clear()
+        if self.held:
+            free = [tree for tree in dict.fromkeys(self.held.values()) if not node.is_held_up(tree)]
+            self.held = {publisher: tree for publisher, tree in self.held.items() if tree not in free}
+
+    def next_timer(self) -> float:
+        """Returns when `tick` has to be called next; the core has times of its own."""
+        return self.node.next_timer()
+
+    def tick(self, now: float) -> None:
+        """Does what is due in the overlay."""
+        self.node.tick(now)
+
+    def connected(self, connection: LinkConnection, now: float) -> None:
+        """A neighbour said hello; an older connection of it is replaced, of which this end has not seen the end."""
+        former = self.connections.get(connection.neighbour)
+        if former is not None and former is not connection:
+            former.close(now)
+        self.connections[connection.neighbour] = connection
+
+    def disconnected(self, connection: LinkConnection, now: float) -> None:
+        """A connection is over."""
+        if self.connections.get(connection.neighbour) is connection:
+            del self.connections[connection.neighbour]
+            if connection.is_up:
+                self.node.link_down(connection.neighbour, now)

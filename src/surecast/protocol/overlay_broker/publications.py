@@ -1,0 +1,105 @@
+"""What clients of a broker publish, as batches of events: as few as keep topic, publisher and lifetime apart."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from math import inf, isfinite
+from typing import Final
+
+from surecast.protocol.broker.content import attributes_of
+from surecast.protocol.broker.local_traffic import Publication
+from surecast.protocol.broker.message import Message
+from surecast.protocol.mqtt import PublishBatch
+from surecast.protocol.overlay.event_bodies import BatchedMessage, MessageRun
+from surecast.protocol.overlay.overlay_node import OverlayNode
+
+__all__ = ["publish"]
+
+_BATCH_BYTES_MAX: Final = 256 << 10
+_BATCH_EVENTS_MAX: Final = 1 << 14
+
+
+def publish(node: OverlayNode, publications: Iterable[Publication], now: float) -> dict[int, dict[str, None]]:
+    """Gives what clients have published to a node; returns the publishers by tree.
+
+    The broker answers for these messages already, so a node that is full takes them all the same: publishers are held
+    back before it comes to that.
+    """
+    publishers: dict[int, dict[str, None]] = {}
+    run: list[Message] = []
+    for publisher, messages in publications:
+        if isinstance(messages, Message) and (not run or _is_like(run[0], messages)):
+            run.append(messages)
+            continue
+        if run:
+            _publish_run(node, run, publishers)
+            run = []
+        if isinstance(messages, Message):
+            run.append(messages)
+            continue
+        topic = messages.topics[0]
+        for part in _pieces(messages):
+            node.publish(
+                topic, part.count, now, qos=part.flags[0], body=part, publisher=publisher, is_delivered=True
+            )  # fmt: skip
+        publishers.setdefault(node.plan.tree_of(topic), {})[publisher] = None
+    if run:
+        _publish_run(node, run, publishers)
+    return publishers
+
+
+def _is_like(one: Message, other: Message) -> bool:
+    return (
+        one.topic == other.topic
+        and one.publisher == other.publisher
+        and (one.qos, one.published_at, one.expires_at) == (other.qos, other.published_at, other.expires_at)
+    )
+
+
+def _publish_run(node: OverlayNode, messages: list[Message], publishers: dict[int, dict[str, None]]) -> None:
+    first = messages[0]
+    names = node.attributes(first.topic)
+    for part in _portions(messages):
+        node.publish(
+            first.topic,
+            len(part),
+            first.published_at,
+            expires_s=first.expires_at,
+            qos=first.qos,
+            attributes=tuple([attributes_of(message, names) for message in part]) if _has_any(names, part) else (),
+            body=MessageRun.of([_batched(message) for message in part]),
+            publisher=first.publisher,
+            is_delivered=True,
+        )
+    publishers.setdefault(node.plan.tree_of(first.topic), {})[first.publisher] = None
+
+
+def _has_any(names: Container[str], messages: list[Message]) -> bool:
+    return bool(names) and any(message.properties for message in messages)
+
+
+def _batched(message: Message) -> BatchedMessage:
+    interval_s = message.interval_end - message.published_at
+    return BatchedMessage(
+        message.retain, round(interval_s, 3) if isfinite(interval_s) else inf, message.properties, message.payload
+    )
+
+
+def _portions(messages: list[Message]) -> Iterator[list[Message]]:
+    portion: list[Message] = []
+    size = 0
+    for message in messages:
+        if portion and (size + message.size > _BATCH_BYTES_MAX or len(portion) == _BATCH_EVENTS_MAX):
+            yield portion
+            portion, size = [], 0
+        portion.append(message)
+        size += message.size
+    yield portion
+
+
+def _pieces(batch: PublishBatch) -> Iterator[PublishBatch]:
+    """Yields a batch, in pieces where it is so large that it would hold up others on a link."""
+    pieces = max(-(-batch.size // _BATCH_BYTES_MAX), -(-batch.count // _BATCH_EVENTS_MAX))
+    step = -(-batch.count // pieces)
+    for begin in range(0, batch.count, step):
+        yield batch.part(begin, min(begin + step, batch.count))
