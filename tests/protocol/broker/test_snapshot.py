@@ -134,6 +134,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "settings",
             "authenticates",
             "observer",
+            "traffic",  # of an overlay, which is no group
             "_authorise",
             "_hooks",
             "_handlers",
