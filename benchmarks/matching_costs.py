@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import nnls
 
+from surecast.protocol.demand import JointFilter, TreeDemand
 from surecast.protocol.filters import Event, Filter, FilterIndex, Interval
-from surecast.protocol.routing.broker import RoutingBroker
 
 SIZES = (100, 1_000, 10_000)
 CLASSES = (1, 10)
@@ -120,18 +120,19 @@ def control(size: int, algorithm: str) -> Row:
     Covering compares it with all of them twice when it comes (does one cover it, does it cover one) and once when it
     goes (does it uncover one).
     """
-    broker = RoutingBroker("b", ["n"], "peer-to-peer", algorithm)
-    for number in range(size):
-        broker.subscribe(f"s{number}", Filter("c", {"p": Interval(number, number + size)}))
-    new = [Filter("c", {"p": Interval(n + 0.5, n + 0.5 + size)}) for n in range(20)]
+    demand = TreeDemand(0, {"n": algorithm})
+    demand.local(added=[JointFilter("c", Filter(None, {"p": Interval(n, n + size)})) for n in range(size)])
+    clients: FilterIndex[str] = FilterIndex()
 
     def change() -> None:
-        for one in new:
-            broker.subscribe("s", one)
-            broker.unsubscribe("s", one)
+        for n in range(20):
+            one = Filter(None, {"p": Interval(n + 0.5, n + 0.5 + size)})
+            for add, by in ((clients.add, "added"), (clients.remove, "removed")):
+                add(one, "s")
+                demand.local(**{by: [JointFilter("c", one)]})
 
     compared = 1.5 * size if algorithm == "covering" else 0.0
-    return algorithm, [1.0, compared], shortest(change) / (2 * len(new))
+    return algorithm, [1.0, compared], shortest(change) / 40
 
 
 def fitted(rows: list[Row]) -> list[float]:

@@ -11,8 +11,8 @@ import pytest
 from surecast.prediction.capacity import predict_capacity
 from surecast.prediction.capacity.capacity_model import ALGORITHMS, CapacityModel, capacity_model
 from surecast.prediction.capacity.filter_statistics import FilterStatistics
+from surecast.protocol.demand import SUMMARIES, JointFilter
 from surecast.protocol.filters import Event, Filter, FilterIndex, Interval
-from surecast.protocol.routing.digests import DIGESTS
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.system import Histogram, Matching
 
@@ -84,10 +84,11 @@ def counted(system: System, routing: str, runs: int) -> dict[str, np.ndarray]:
     rows: dict[str, np.ndarray] = {name: np.zeros((runs, 2)) for name in names}
     for run in range(runs):
         tables = [[some_filter(system, f, rng) for f in (0, 1) for _ in range(rng.poisson(6.0))] for _ in ("a", "b")]
-        digest = None if routing == "flooding" else DIGESTS[routing]()
-        if digest is not None:
-            digest.change(added=tables[1])
-        table = tables[0] + (digest.announced if digest is not None else [])
+        table = tables[0]
+        if routing != "flooding":
+            summary = SUMMARIES[routing]()
+            summary.change(added=[JointFilter(one.class_name, Filter(None, one.constraints)) for one in tables[1]])
+            table = table + [Filter(joint.topic, joint.content.constraints) for joint in summary.announced]
         index: FilterIndex[int] = FilterIndex()
         for key, one in enumerate(table):
             index.add(one, key)

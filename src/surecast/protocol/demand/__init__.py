@@ -20,6 +20,7 @@ from surecast.protocol.demand.summaries import (
     unregister_summary,
 )
 from surecast.protocol.demand.tree_demand import (
+    FLOODING,
     LOCAL,
     DemandBucket,
     DemandFrame,
@@ -31,6 +32,7 @@ from surecast.protocol.demand.tree_demand import (
 
 __all__ = [
     "EVERY_CONTENT",
+    "FLOODING",
     "LOCAL",
     "SUMMARIES",
     "CoverIndex",

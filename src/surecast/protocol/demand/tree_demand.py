@@ -29,13 +29,15 @@ from surecast.protocol.demand.filter_hashes import DEPTH, FANOUT, FilterHashes, 
 from surecast.protocol.demand.joint_filter import JointFilter
 from surecast.protocol.demand.summaries import SUMMARIES, DemandChange, DemandSummary
 
-__all__ = ["LOCAL", "DemandBucket", "DemandFrame", "DemandHashes", "DemandUpdate", "TreeDemand", "around"]
+__all__ = ["FLOODING", "LOCAL", "DemandBucket", "DemandFrame", "DemandHashes", "DemandUpdate", "TreeDemand", "around"]
 
 LOCAL: Final = ""
 """The neighbour that stands for the broker's own clients. It gets all events on their topics; their filters by content
 are matched where these clients are served."""
 
 FLOODING: Final = "flooding"
+"""The algorithm that announces nothing: all events go over the link."""
+
 _AROUND: Final = "\0"
 _EVERYTHING: Final = JointFilter("#", qos=2)
 

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from zlib import crc32
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.demand import FLOODING, SUMMARIES
 from surecast.protocol.mqtt.topics import covers, has_wildcard, intersects
 
 __all__ = ["TREES_MAX", "OverlayPlan", "SchemeParts", "Tree", "scheme_parts"]
@@ -221,9 +222,18 @@ def _check_tree(plan: OverlayPlan, where: str, tree: Tree, pairs: set[Link]) -> 
         raise ConfigurationError(f"plan: {where}.root: {tree.root!r} is no broker of the overlay")
     if tree.refresh not in ("link", "end-to-end"):
         raise ConfigurationError(f"plan: {where}.refresh: {tree.refresh!r}; write 'link' or 'end-to-end'")
-    for link, _ in tree.algorithms:
+    known = (FLOODING, *SUMMARIES)
+    if tree.algorithm not in known:
+        raise ConfigurationError(f"plan: {where}.algorithm: no {tree.algorithm!r}; use one of {', '.join(known)}")
+    if tree.algorithm == FLOODING and tree.root is not None:
+        raise ConfigurationError(f"plan: {where}.root: flooding has no hierarchical form; leave the root out")
+    for link, algorithm in tree.algorithms:
         if _pair(*link) not in own:
             raise ConfigurationError(f"plan: {where}.algorithms: {link} is no link of this tree")
+        if algorithm not in known:
+            raise ConfigurationError(
+                f"plan: {where}.algorithms: no {algorithm!r} for {link}; use one of {', '.join(known)}"
+            )
 
 
 def _check_links(where: str, links: Iterable[Link], brokers: set[str]) -> set[Link]:
