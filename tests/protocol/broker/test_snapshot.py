@@ -63,6 +63,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         *("aliases", "known_aliases", "known_aliases_max", "allowed", "congested", "held", "held_bytes", "limits"),
         *("pace", "burst_at", "burst_bytes", "opened_at", "connected_at", "heard_at", "silence_max_s", "left"),
         *("session", "decoder", "out", "is_elsewhere"),  # by the session; made anew; no state; of the replica
+        "clearance",  # found anew
     }
     assert set(Session.__slots__) == {
         *(
@@ -146,6 +147,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "outgoing",
             "_acknowledging",
             "_subscribing",
+            "_common",
             "_disconnecting",
         ),  # no state, or none of their own
     }

@@ -11,7 +11,7 @@ import pytest
 from tests.protocol.group.world import with_packets
 
 from surecast.protocol.broker import BrokerCore, BrokerSettings, LimitTable, Origin
-from surecast.protocol.broker.incoming import Incoming
+from surecast.protocol.broker.common_batches import CommonBatches
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.snapshot import encode_state
 from surecast.protocol.broker.state_journal import NoJournal
@@ -235,14 +235,14 @@ def test_a_change_between_two_batches_of_a_command_is_seen(version: int) -> None
 def test_other_limits_between_two_batches_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """While some session may refuse messages, and for a client with a rate, batches are not taken together."""
     taken: list[int] = []
-    publish_together = Incoming.publish_together
+    take = CommonBatches.take
 
-    def watched(incoming: Incoming, *asked: Any) -> tuple[int, int]:
-        found = publish_together(incoming, *asked)
+    def watched(common: CommonBatches, *asked: Any) -> tuple[int, int]:
+        found = take(common, *asked)
         taken.append(found[0])
         return found
 
-    monkeypatch.setattr(Incoming, "publish_together", watched)
+    monkeypatch.setattr(CommonBatches, "take", watched)
     side = Side(1 << 20)
     side.enter("c1", V311)
     data = b"".join(encode(packet, V311) for packet in burst("a/b", 3))

@@ -61,7 +61,7 @@ class PeerLink:
         self._loop = asyncio.get_running_loop()
         self._sock: socket.socket | None = None
         self._address: Address | None = None
-        self._turn: list[bytes] = []
+        self.posted: list[bytes] = []
         self._parts: deque[bytes | memoryview] = deque()
         self._late: deque[tuple[float, list[bytes]]] = deque()
         self._timer: asyncio.TimerHandle | None = None
@@ -84,15 +84,15 @@ class PeerLink:
             self.dropped += 1
             return
         self._bytes += size
-        self._turn.append(data)
+        self.posted.append(data)
         if rest:
-            self._turn.append(rest)
+            self.posted.append(rest)
 
     def flush(self) -> None:
         """Writes what was posted since the last time, in one go, as far as the kernel takes it."""
-        if not self._turn:
+        if not self.posted:
             return
-        turn, self._turn = self._turn, []
+        turn, self.posted = self.posted, []
         if self.delay_s:
             self._late.append((self._loop.time() + self.delay_s, turn))
             if self._timer is None:
@@ -174,7 +174,7 @@ class PeerLink:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._turn.clear()
+        self.posted.clear()
         self._parts.clear()
         self._late.clear()
         self._bytes = 0

@@ -153,7 +153,8 @@ class Peers:
     def flush(self) -> None:
         """Writes what was posted, once for each link."""
         for link in self._links.values():
-            link.flush()
+            if link.posted:
+                link.flush()
 
     def check(self) -> None:
         """Gives up links on which nothing moves."""

@@ -42,8 +42,9 @@ class Connection:
     `held` are packets that came before the client's credentials were checked; `left` says why the transport was lost
     since then, if it was. `congested` is set while too much is
     unsent; `burst_bytes` of retained messages were written to it at the time `burst_at`. `allowed` remembers what the
-    client may publish to. `limits` and `known_aliases_max` are what the client was told when it connected; `pace` slows
-    down one whose messages are limited by rate.
+    client may publish to, and `clearance` that its messages to a topic may be taken with those of others. `limits` and
+    `known_aliases_max` are what the client was told when it connected; `pace` slows down one whose messages are limited
+    by rate.
 
     Of a connection that `is_elsewhere`, at another replica of the same broker, `out` is thrown away, so it need not
     be complete.
@@ -55,6 +56,7 @@ class Connection:
         "allowed",
         "burst_at",
         "burst_bytes",
+        "clearance",
         "congested",
         "connect",
         "connected_at",
@@ -100,6 +102,7 @@ class Connection:
         self.limits = _DEFAULTS
         self.pace: Pace | None = None
         self.allowed: dict[str, bool] = {}
+        self.clearance: object = None
         self.congested = False
         self.is_elsewhere = False
         self.burst_at = 0.0

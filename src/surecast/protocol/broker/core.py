@@ -9,6 +9,7 @@ from dataclasses import replace
 from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.acknowledging import Acknowledging
 from surecast.protocol.broker.broker_settings import FIXED, BrokerSettings
+from surecast.protocol.broker.common_batches import CommonBatches
 from surecast.protocol.broker.connecting import Connecting
 from surecast.protocol.broker.connection import Connection, Origin, Phase
 from surecast.protocol.broker.disconnecting import Disconnecting
@@ -132,6 +133,7 @@ class BrokerCore:
             self.settings, self.journal, self.routes, self.outgoing, self.retained, self.counters, observer, authorise
         )
         self.incoming.rejects = limits.rejects
+        self._common = CommonBatches(self.incoming, self.routes, self.dirty)
         self.wills = Wills(self.journal, self.timers, self.incoming, self.counters, authorise)
         self.sessions = Sessions(
             self.settings,
@@ -246,9 +248,9 @@ class BrokerCore:
 
         Where there is no connection any more, its messages are left out. What can be done for all is done once.
         """
-        at, end, begin, publish_together = 0, len(connections), 0, self.incoming.publish_together
+        at, end, begin, take = 0, len(connections), 0, self._common.take
         while at < end:
-            after, stop = publish_together(batch, connections, counts, at, begin, now)
+            after, stop = take(batch, connections, counts, at, begin, now)
             if after == at:
                 connection, stop = connections[at], begin + counts[at]
                 if connection is not None:
@@ -326,12 +328,14 @@ class BrokerCore:
         self.routes.quotas.limit(self.settings)
         self.requests.tokens_max = settings.request_tokens_max
         self.incoming.rejects = limits.rejects
+        self._common.forget()
         self.sessions.limit_anew(limits, now)
 
     def permissions_changed(self, checks_deliveries: bool = False) -> None:
         """Forgets what access rules allowed: who may publish, and where deliveries are checked, receive."""
         for connection in self.connections.values():
             connection.allowed.clear()
+        self._common.forget()
         self.routes.check_deliveries(self.may_receive if checks_deliveries else None)
 
     def may_receive(self, session: Session, topic: str) -> bool:

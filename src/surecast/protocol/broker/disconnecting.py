@@ -92,5 +92,6 @@ class Disconnecting:
 
     def _shut(self, connection: Connection) -> None:
         connection.phase = Phase.CLOSED
+        connection.clearance = None
         connection.held = []
         self._dirty.add(connection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from surecast.errors import PeerError
-from surecast.protocol.broker.connection import Connection, Phase
+from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.message_batch import Made, MessageBatch
@@ -19,15 +19,15 @@ from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.mqtt import NO_PROPERTIES, Publish, PublishBatch, ReasonCode, passed_on_properties
 
-__all__ = ["Authorise", "Incoming", "ViolationError"]
+__all__ = ["PLAIN", "PLAIN_QOS_1", "Authorise", "Incoming", "ViolationError"]
 
 Authorise = Callable[[str, str, str, str], bool]
 """Tells whether a user, with a client identifier, may `publish` to a topic, `subscribe` to a filter, or `receive` on a
 topic; the last is asked only where deliveries are checked."""
 
-_OPEN = Phase.OPEN  # local alias: avoids an attribute lookup for each client
-_PLAIN_QOS_1 = 0x32
-_PLAIN = (0x30, _PLAIN_QOS_1)
+PLAIN_QOS_1 = 0x32
+PLAIN = (0x30, PLAIN_QOS_1)
+"""The first bytes of messages of QoS 0 and 1 that are neither retained nor sent again."""
 _ALLOWED_MAX = 10_000
 _ALLOWED_TOPIC_MAX = 256
 _MEANINGS_MAX = 1_000
@@ -99,8 +99,8 @@ class Incoming:
         """Takes messages without properties of one client; those that the same subscribers get are one piece."""
         first_byte, count = batch.first_byte, batch.count
         self._counters.packets_in += count - 1
-        qos = 1 if first_byte == _PLAIN_QOS_1 else 0
-        if first_byte not in _PLAIN or self._observer is not None or (qos and self.rejects):
+        qos = 1 if first_byte == PLAIN_QOS_1 else 0
+        if first_byte not in PLAIN or self._observer is not None or (qos and self.rejects):
             self._publish_singles(connection, session, batch, now)
             return
         if len(batch.topics) > 1:
@@ -118,7 +118,7 @@ class Incoming:
         if self._traffic is not None:
             self._traffic.publish(session.key, batch, 0, count)
         if qos:
-            self._answer_batch(connection, batch, 0, count, self._reason(batch, fan))
+            self._answer_batch(connection, batch, 0, count, self.answer_reason(batch, fan))
 
     def _publish_pieces(
         self, connection: Connection, session: Session, batch: PublishBatch, qos: int, now: float
@@ -132,7 +132,7 @@ class Incoming:
                 self._publish_singles(connection, session, batch.part(begin, stop), now)
                 answered = stop
                 continue
-            other = self._reason(batch, fan) if qos else 0
+            other = self.answer_reason(batch, fan) if qos else 0
             if other != reason and begin > answered:
                 self._answer_batch(connection, batch, answered, begin, reason)
                 answered = begin
@@ -169,78 +169,18 @@ class Incoming:
             connection.out.append(batch.answers(begin, stop, reason))
             self._dirty.add(connection)
 
-    def publish_together(
-        self,
-        batch: PublishBatch,
-        connections: Sequence[Connection | None],
-        counts: Sequence[int],
-        at: int,
-        begin: int,
-        now: float,
-    ) -> tuple[int, int]:
-        """Takes messages of several clients to one topic together, from the client `at` and the message `begin` on.
+    def takes_together(self, qos: int) -> bool:
+        """Returns whether plain messages of several clients, of this QoS, may be taken together."""
+        return self._observer is None and self._traffic is None and not (qos and self.rejects)
 
-        Returns where it stopped. A client that gets the messages itself is not among them: its acknowledgements and the
-        messages to it keep their order.
-        """
-        first_byte, version_5, topic = batch.first_byte, batch.version_5, batch.topics[0]
-        qos = 1 if first_byte == _PLAIN_QOS_1 else 0
-        if (
-            first_byte not in _PLAIN
-            or self._observer is not None
-            or (qos and self.rejects)
-            or self._traffic is not None
-        ):
-            return at, begin
-        fan = self._routes.fan(topic, qos)
-        if not fan.is_whole:
-            return at, begin
-        first, end, stop, is_answered = at, len(connections), begin, False
-        ends = batch.ends
-        while at < end:
-            connection = connections[at]
-            if (
-                connection is None
-                or (session := connection.session) is None
-                or (session.routes and fan.has(session))
-                or connection.pace is not None
-                or connection.phase is not _OPEN
-                or connection.version_5 is not version_5
-                or not connection.allowed.get(topic)
-            ):
-                break
-            after = stop + counts[at]
-            if ends[after - 1] - (ends[stop - 1] if stop else 0) > connection.limits.packet_bytes_max:
-                break
-            connection.heard_at = now
-            if not connection.is_elsewhere:
-                is_answered = True
-            stop = after
-            at += 1
-        if at > first:
-            counters = self._counters
-            counters.packets_in += stop - begin
-            counters.published += stop - begin
-            counters.bytes_in += ends[stop - 1] - (ends[begin - 1] if begin else 0)
-            self.spread(batch, begin, stop, fan, connections[first:at], counts[first:at], now)
-            if qos and is_answered:
-                answers = batch.answers(begin, stop, self._reason(batch, fan))
-                self._answer_together(answers, len(answers) // (stop - begin), connections[first:at], counts[first:at])
-        return at, stop
+    def count(self, batch: PublishBatch, begin: int, stop: int) -> None:
+        """Counts messages that came in a batch of several clients."""
+        counters, ends = self._counters, batch.ends
+        counters.packets_in += stop - begin
+        counters.published += stop - begin
+        counters.bytes_in += ends[stop - 1] - (ends[begin - 1] if begin else 0)
 
-    def _answer_together(
-        self, answers: bytes, size: int, connections: Sequence[Connection | None], counts: Sequence[int]
-    ) -> None:
-        """Gives each client its acknowledgements, which have this size."""
-        begin = 0
-        for connection, count in zip(connections, counts, strict=True):
-            stop = begin + size * count
-            if connection is not None and not connection.is_elsewhere:
-                connection.out.append(answers[begin:stop])
-                self._dirty.add(connection)
-            begin = stop
-
-    def _reason(self, batch: PublishBatch, fan: FanOut) -> int:
+    def answer_reason(self, batch: PublishBatch, fan: FanOut) -> int:
         """Returns the reason in acknowledgements of messages that were taken. Other brokers may have subscribers."""
         is_unwanted = batch.version_5 and not fan.targets and self._traffic is None
         return ReasonCode.NO_MATCHING_SUBSCRIBERS if is_unwanted else 0
@@ -282,7 +222,7 @@ class Incoming:
                 continue
             if group.appends:
                 if not data:
-                    is_low = batch.first_byte == _PLAIN_QOS_1
+                    is_low = batch.first_byte == PLAIN_QOS_1
                     data = batch.lowered(begin, stop) if is_low else batch.bytes_of(begin, stop)
                 for append in group.appends:
                     append(data)
@@ -316,7 +256,7 @@ class Incoming:
         if is_plain and (
             len(batch.data) <= group.bytes_max or batch.fit(group.bytes_max, 0, source.count) == source.count
         ):
-            packets = [batch.lowered(0, batch.count) if batch.first_byte == _PLAIN_QOS_1 else batch.data]
+            packets = [batch.lowered(0, batch.count) if batch.first_byte == PLAIN_QOS_1 else batch.data]
         else:
             parts = [message.parts(group.version_5, 0, False, group.identifiers, now) for message in source.messages]
             packets = [head + tail for head, tail in parts]

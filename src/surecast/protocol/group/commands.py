@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import lru_cache
-from itertools import groupby
 from typing import Final, NamedTuple
 
 from surecast.protocol.codec import Layout, sized
@@ -45,7 +44,7 @@ the messages."""
 Packets = list[Packet | PublishBatch | AckBatch]
 Happening = tuple[int, int, bytes, Packets | PublishBatch | None]
 """An event of a connection: kind, number, data, and what is known of the data: its packets, or that it is a batch
-of messages to one topic."""
+of messages to one topic, or like one."""
 
 
 class SentBatch(NamedTuple):
@@ -132,26 +131,35 @@ def pack(replica: int, incarnation: int, sequence: int, items: Sequence[Happenin
     """
     parts = [HEAD.pack(replica, incarnation, sequence)]
     decoded: Decoded = []
-    for kind, alike in groupby(items, _batch_kind):
-        if kind is not None:
-            _, numbers, _, batches = zip(*alike, strict=True)
-            sent = SentBatch(join(batches), numbers, tuple([batch.count for batch in batches]))
-            parts += _pack_batch(sent)
-            decoded.append(sent)
-            continue
-        for item in alike:
-            number_of_kind, number, data, _ = item
-            parts += (ITEM.pack(number_of_kind, number, len(data)), data)
+    at, end = 0, len(items)
+    while at < end:
+        item = items[at]
+        kind, number, data, known = item
+        at += 1
+        if not isinstance(known, PublishBatch):
+            parts += (ITEM.pack(kind, number, len(data)), data)
             decoded.append(item)
+            continue
+        first_byte, version_5, topic = known.first_byte, known.version_5, known.topics[0]
+        batches, pieces, numbers, counts = [known], [data], [number], [known.count]
+        while at < end:
+            _, number, data, other = items[at]
+            if (
+                not isinstance(other, PublishBatch)
+                or other.first_byte != first_byte
+                or other.topics[0] != topic
+                or other.version_5 is not version_5
+            ):
+                break
+            batches.append(other)
+            pieces.append(data)
+            numbers.append(number)
+            counts.append(other.count)
+            at += 1
+        sent = SentBatch(join(batches, pieces), tuple(numbers), tuple(counts))
+        parts += _pack_batch(sent)
+        decoded.append(sent)
     return parts, decoded
-
-
-def _batch_kind(item: Happening) -> tuple[str, int, bool] | None:
-    """Returns what batches have in common that can be one; None for other items."""
-    batch = item[3]
-    if isinstance(batch, PublishBatch):
-        return batch.topics[0], batch.first_byte, batch.version_5
-    return None
 
 
 def _pack_batch(sent: SentBatch) -> list[bytes]:
@@ -162,7 +170,12 @@ def _pack_batch(sent: SentBatch) -> list[bytes]:
     size = BATCH_ITEM.size - ITEM.size + 4 * len(table) + len(batch.data)
     length = ends[0] if is_even else 0
     head = BATCH_ITEM.pack(_BATCH, len(numbers), size, batch.first_byte, batch.version_5, batch.count, length)
-    return [head + struct.pack(f">{len(table)}I", *table), batch.data]
+    return [head + _table(len(table)).pack(*table), batch.data]
+
+
+@lru_cache(maxsize=4096)
+def _table(numbers: int) -> struct.Struct:
+    return struct.Struct(f">{numbers}I")
 
 
 def read_batch(data: bytes, at: int) -> tuple[SentBatch, int]:
@@ -170,14 +183,14 @@ def read_batch(data: bytes, at: int) -> tuple[SentBatch, int]:
     _, senders, size, first_byte, version_5, count, length = BATCH_ITEM.unpack_from(data, at)
     table = at + BATCH_ITEM.size
     after = at + ITEM.size + size
-    numbers = struct.unpack_from(f">{senders}I", data, table)
-    counts = struct.unpack_from(f">{senders}I", data, table + 4 * senders)
+    both = _table(2 * senders).unpack_from(data, table)
+    numbers, counts = both[:senders], both[senders:]
     begin = table + 8 * senders
     ends: Sequence[int]
     if length:
         ends = range(length, length * count + 1, length)
     else:
-        ends = struct.unpack_from(f">{count}I", data, begin)
+        ends = _table(count).unpack_from(data, begin)
         begin += 4 * count
     messages = data[begin:after]
     topic_at = 4 if messages[1] < 128 else 5

@@ -17,7 +17,7 @@ from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
 from surecast.protocol.group.moves import Home
 from surecast.protocol.group.unordered_forwarding import UnorderedForwarding, topic_of
-from surecast.protocol.group.work import WORK_MIN, fitting, next_work_max, work_of
+from surecast.protocol.group.work import MESSAGE_WORK, WORK_MIN, fitting, next_work_max, work_of
 from surecast.protocol.mqtt import (
     V5,
     V311,
@@ -131,7 +131,8 @@ class FrontEnd(Port):
 
     def is_flooded(self, share: float = 1.0) -> bool:
         """Returns whether more waits than a share of what should: then less is to be read."""
-        return self.bytes_waiting > share * _WAITING_BYTES_MAX or self._work > share * _WAITING_COMMANDS * self.work_max
+        waiting = self.bytes_waiting if self._early else self._bytes
+        return waiting > share * _WAITING_BYTES_MAX or self._work > share * _WAITING_COMMANDS * self.work_max
 
     def took(self, time_s: float) -> None:
         """Carrying out the last own command took so long: the next ones are made as long as fits into a turn.
@@ -155,6 +156,14 @@ class FrontEnd(Port):
             return
         connection.listened_at = now
         reader, tail = connection.reader, connection.tail
+        if (
+            connection.session is not None
+            and not self._goes_straight
+            and not tail
+            and (alike := reader.alike(data)) is not None
+        ):
+            self._add_batch(connection, data, alike)  # most reads
+            return
         if data == _PINGREQ and not tail:
             # Nothing but this connection is concerned. Among other packets it goes the long way.
             connection.out.append(_PINGRESP)
@@ -200,7 +209,7 @@ class FrontEnd(Port):
             if packets is not None and len(packets) == 1:
                 batch = packets[0]
                 if isinstance(batch, PublishBatch) and len(batch.topics) == 1:
-                    self._add(_BATCH, member.local, batch.data, batch)
+                    self._add_batch(member, batch.data, batch)
                     return
             self._add(Item.PACKETS, member.local, data, packets)
             return
@@ -475,6 +484,13 @@ class FrontEnd(Port):
         self.closing += self.members.values()
         self.members.clear()
         self.control(Item.TICK)
+
+    def _add_batch(self, member: Member, data: bytes, batch: PublishBatch) -> None:
+        """Adds messages of a client to one topic, which are this batch or like it."""
+        size = len(data)
+        self._items.append((_BATCH, member.local, data, batch))
+        self._bytes += size
+        self._work += size + batch.count * MESSAGE_WORK
 
     def _add(self, kind: int, number: int, data: bytes, known: Packets | PublishBatch | None) -> None:
         self._items.append((kind, number, data, known))

@@ -11,13 +11,14 @@ from typing import Final
 from surecast.protocol.group.commands import Happening, Packets
 from surecast.protocol.mqtt import PublishBatch, Subscribe, Unsubscribe
 
-__all__ = ["MESSAGE_WORK", "WORK_MIN", "fitting", "next_work_max", "work_of"]
+__all__ = ["MESSAGE_WORK", "WORK_MIN", "WORK_S", "fitting", "next_work_max", "work_of"]
 
 MESSAGE_WORK: Final = 128
 _PACKET_WORK: Final = 1 << 10
 WORK_MIN: Final = 16 << 10
 """The work of a command while nothing is known of what it costs."""
-_WORK_S: Final = 0.01
+WORK_S: Final = 0.01
+"""The time that a command may take."""
 
 
 def work_of(data: bytes, known: Packets | PublishBatch | None) -> int:
@@ -56,8 +57,8 @@ def next_work_max(work_max: int, highest: int, work: int, time_s: float) -> int:
     >>> next_work_max(104_857, 1 << 20, 100_000, 0.001), next_work_max(104_857, 1 << 20, 500, 0.001)
     (209714, 106495)
     """
-    if time_s > _WORK_S:
-        return min(highest, max(WORK_MIN, int(work * _WORK_S / time_s)))
+    if time_s > WORK_S:
+        return min(highest, max(WORK_MIN, int(work * WORK_S / time_s)))
     if 2 * work >= work_max:
         return min(highest, 2 * work_max)
     return min(highest, work_max + work_max // 64)  # short ones say little, but not nothing

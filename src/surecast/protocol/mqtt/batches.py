@@ -35,6 +35,8 @@ _PUBACK: Final = b"\x40\x02"
 _IDENTIFIERS: Final = pack(">65536H", *range(65_536))
 _PACK_IDENTIFIER: Final = Struct(">H").pack_into
 
+_Heads = tuple[Callable[[bytes, int], tuple[bytes, ...]], tuple[bytes, ...], int, int, int]
+
 
 class PublishBatch:
     """PUBLISH packets with equal flags and without properties, one or more, as they came behind each other.
@@ -71,7 +73,7 @@ class PublishBatch:
         self.firsts = firsts
         self.ends = ends
         self._ids_at = ids_at
-        self._heads: tuple[Callable[[bytes, int], tuple[bytes, ...]], tuple[bytes, ...], int, int] | None = None
+        self._heads: _Heads | None = None
         self.count = len(ends)
 
     def __eq__(self, other: object) -> bool:
@@ -119,22 +121,35 @@ class PublishBatch:
             for start, end in zip([0, *ends], ends, strict=False)
         ]
 
-    def again(self, data: bytes) -> PublishBatch | None:
-        """Returns what `data` is, which is as long, if it is like this batch of one length and topic; None if not."""
-        length, extra = self.ends[0], (2 if self.first_byte & 6 else 0) + self.version_5
-        if self._heads is None:
-            head = self.data[: 2 if self.data[1] < 128 else 3]
-            at = len(head)
-            id_at = at + 2 + (self.data[at] << 8 | self.data[at + 1])
-            none_at = id_at + extra - 1 if self.version_5 else 0
-            self._heads = beginnings(length, id_at, self.count), (self.data[:id_at],) * self.count, id_at, none_at
-        unpack, heads, id_at, none_at = self._heads
-        if (
-            unpack(data, 0) != heads
-            or (extra > 1 and b"\0" in data[id_at + 1 :: length])
-            or (none_at and data[none_at::length].strip(b"\0"))
-        ):
-            return None
+    def is_like(self, data: bytes) -> bool:
+        """Returns whether `data`, which is as long, is more of the same: this batch has one length and topic."""
+        heads = self._heads
+        if heads is None:
+            heads = self._heads = self._find_heads()
+        unpack, wanted, low_at, none_at, length = heads
+        if length == len(data):
+            return (
+                data.startswith(wanted[0])
+                and (not low_at or data[low_at] > 0 or data[low_at - 1] > 0)
+                and (not none_at or data[none_at] == 0)
+            )
+        return (
+            unpack(data, 0) == wanted
+            and not (low_at and b"\0" in (low := data[low_at::length]) and _has_none(low, data[low_at - 1 :: length]))
+            and not (none_at and data[none_at::length].strip(b"\0"))
+        )
+
+    def _find_heads(self) -> _Heads:
+        """Returns what more of the same begins with, and where a low byte of an identifier and no properties are."""
+        length, data, has_id = self.ends[0], self.data, self.first_byte & 6 > 0
+        at = 2 if data[1] < 128 else 3
+        id_at = at + 2 + (data[at] << 8 | data[at + 1])
+        none_at = id_at + 2 * has_id if self.version_5 else 0
+        wanted = (data[:id_at],) * self.count
+        return beginnings(length, id_at, self.count), wanted, id_at + 1 if has_id else 0, none_at, length
+
+    def of(self, data: bytes) -> PublishBatch:
+        """Returns the batch of `data`, which is like this one."""
         return PublishBatch(
             data, self.first_byte, self.version_5, self.topics, self.firsts, self.ends, self._ids_at
         )  # fmt: skip
@@ -338,8 +353,10 @@ class PublishBatch:
         return made
 
 
-def join(batches: Sequence[PublishBatch]) -> PublishBatch:
+def join(batches: Sequence[PublishBatch], pieces: Sequence[bytes] | None = None) -> PublishBatch:
     """The messages of several batches in their order, as one: all are to the same topic with the same flags.
+
+    With `pieces` the bytes are these, each of them like its batch.
 
     >>> from surecast.protocol.mqtt import PacketDecoder
     >>> (batch,) = PacketDecoder(version=4).feed_batches(bytes.fromhex("3004000174 78"))
@@ -347,20 +364,30 @@ def join(batches: Sequence[PublishBatch]) -> PublishBatch:
     range(6, 13, 6)
     """
     first = batches[0]
+    if pieces is None:
+        pieces = [batch.data for batch in batches]
     if len(batches) == 1:
-        return first
-    data = b"".join([batch.data for batch in batches])
+        return first if pieces[0] is first.data else first.of(pieces[0])
+    data = b"".join(pieces)
     length = first.ends[0]
-    ends: Sequence[int]
-    if all((isinstance(b.ends, range) or b.count == 1) and b.ends[0] == length for b in batches):
-        ends = range(length, len(data) + 1, length)
+    for batch in batches:
+        ends = batch.ends
+        if ends[0] != length or (batch.count > 1 and not isinstance(ends, range)):
+            break
     else:
-        ends = []
-        at = 0
-        for batch in batches:
-            ends += [at + end for end in batch.ends] if at else batch.ends
-            at += len(batch.data)
-    return PublishBatch(data, first.first_byte, first.version_5, first.topics, FIRST, ends, None)
+        even = range(length, len(data) + 1, length)
+        return PublishBatch(data, first.first_byte, first.version_5, first.topics, FIRST, even, None)
+    all_ends: list[int] = []
+    at = 0
+    for batch, piece in zip(batches, pieces, strict=True):
+        all_ends += [at + end for end in batch.ends] if at else batch.ends
+        at += len(piece)
+    return PublishBatch(data, first.first_byte, first.version_5, first.topics, FIRST, all_ends, None)
+
+
+def _has_none(low: bytes, high: bytes) -> bool:
+    """Returns whether an identifier is 0, of which these are the bytes."""
+    return any(not one and not other for one, other in zip(low, high, strict=True))
 
 
 def moved(places: Sequence[int], by: int) -> Sequence[int]:

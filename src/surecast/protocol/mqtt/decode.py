@@ -144,19 +144,28 @@ class PacketDecoder:
             error.packets = tuple(_singles(error.packets))
             raise
 
-    def feed_batches(  # noqa: C901 - few calls, since all that a broker receives goes through it
-        self, data: bytes
-    ) -> list[Packet | PublishBatch | AckBatch]:
+    def alike(self, data: bytes) -> PublishBatch | None:
+        """Returns an earlier batch that these bytes are like, None if there is none: they are messages to its topic,
+        with its flags and of its length, as many as it has. Then they need not be fed to this decoder."""
+        alike = self._alike
+        if (
+            alike is not None
+            and len(data) == len(alike.data)
+            and not self._held
+            and self._error is None
+            and alike.is_like(data)
+        ):
+            return alike
+        return None
+
+    def feed_batches(self, data: bytes) -> list[Packet | PublishBatch | AckBatch]:
         """As `feed`, with messages and acknowledgements in batches.
 
         Every message without properties of at most 16 kB is in a `PublishBatch`, and every acknowledgement that reports
         success in an `AckBatch`; what came before has no influence on what is made of the same bytes.
         """
-        alike = self._alike
-        if alike is not None and len(data) == len(alike.data) and not self._held and self._error is None:
-            again = alike.again(data)
-            if again is not None:
-                return [again]
+        if (alike := self.alike(data)) is not None:
+            return [alike.of(data)]
         packets: list[Packet | PublishBatch | AckBatch] = []
         if self._error is not None:
             raise self._error.with_traceback(None)

@@ -43,42 +43,54 @@ class Election:
         self.questions = 0
         self.ballot = 0
         self.granted_by: set[int] = set()
-        self.deadline_s = 0.0
+        self._deadline_s: float | None = 0.0
+        self._rested: tuple[float, float, int, int, tuple[int, ...]] = (0.0, 0.0, 0, 0, ())
         self._wait_for: tuple[int, tuple[int, ...]] = (-1, ())
         self._wait_s = 0.0
 
     def rest(self) -> None:
         """A leader was heard of, or this replica asked for pre-votes: wait anew."""
         node = self.node
-        ids = node.machine.membership.ids()
-        if ids is not self._wait_for[1] or self.questions != self._wait_for[0]:
-            self._wait_for, self._wait_s = (self.questions, ids), self._wait(ids)
-        wait_s = self._wait_s + node.detector.patience_s(node.leader, node.now)
-        if self.attempt > 1:  # at some length an election has the time that disks and links need for it
-            wait_s *= 1 << min(self.attempt - 1, _DOUBLINGS_MAX)
-        self.deadline_s = node.now + wait_s
+        patience_s = node.detector.patience_s(node.leader, node.now)
+        self._rested = (node.now, patience_s, self.attempt, self.questions, node.machine.membership.ids())
+        self._deadline_s = None
+
+    @property
+    def deadline_s(self) -> float:
+        """The time at which this replica does something, unless it rests again. Nothing is computed before it is asked
+        for: this replica rests at every proposal."""
+        if self._deadline_s is None:
+            rested_s, patience_s, attempt, questions, ids = self._rested
+            if ids is not self._wait_for[1] or questions != self._wait_for[0]:
+                self._wait_for, self._wait_s = (questions, ids), self._wait(ids, questions)
+            wait_s = self._wait_s + patience_s
+            if attempt > 1:  # at some length an election has the time that disks and links need for it
+                wait_s *= 1 << min(attempt - 1, _DOUBLINGS_MAX)
+            self._deadline_s = rested_s + wait_s
+        return self._deadline_s
 
     def campaign(self) -> None:
         """This replica asked for promises: wait for them, longer with every ballot that failed."""
         self.attempt += 1
         self.ballot = 0
         self.rest()
-        self.deadline_s += (_STANDING - 1) * self.node.settings.suspect_s
+        self._deadline_s = self.deadline_s + (_STANDING - 1) * self.node.settings.suspect_s
 
     def excuse(self, late_s: float) -> None:
         """This replica did not run for so long, and may not have read yet what a leader said: it waits on."""
         node = self.node
-        self.deadline_s = max(self.deadline_s + late_s, node.now + node.settings.heartbeat_s)
+        self._deadline_s = max(self.deadline_s + late_s, node.now + node.settings.heartbeat_s)
 
-    def _wait(self, ids: tuple[int, ...]) -> float:
+    def _wait(self, ids: tuple[int, ...], questions: int) -> float:
         node, settings = self.node, self.node.settings
         rank = ids.index(node.id) if node.id in ids else len(ids)
-        return rank * settings.election_step_s + settings.backoff_s * jitter(node.seed, node.id, self.questions)
+        return rank * settings.election_step_s + settings.backoff_s * jitter(node.seed, node.id, questions)
 
     def followed(self) -> None:
         """There is a leader: whatever this replica wanted is off."""
-        self.ballot = 0
-        self.attempt = self.questions = 0
+        if self.attempt or self.questions or self.ballot:
+            self.ballot = 0
+            self.attempt = self.questions = 0
         self.rest()
 
     def next_ballot(self) -> int:

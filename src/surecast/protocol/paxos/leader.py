@@ -205,6 +205,15 @@ class Leader:
             else self.node.now
         )
 
+    def wake_s(self) -> float | None:
+        """Returns when the first of its timers is due; None where none runs."""
+        first_s = self.commit_notification_at() if self.notified < self.node.applied else None
+        if self.queue and (at_s := self.proposes_at()) is not None and (first_s is None or at_s < first_s):
+            first_s = at_s
+        if self._lazy and (at_s := self.lazy_due_at()) is not None and (first_s is None or at_s < first_s):
+            first_s = at_s
+        return first_s
+
     def enqueue(self, segment: Segment) -> None:
         """Takes requests, each segment once, as many as the queue holds; the origin of the others comes again."""
         key = segment.key

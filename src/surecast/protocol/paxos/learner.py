@@ -47,7 +47,8 @@ class Learner:
         if node.blank:
             return
         slot = before = node.applied + 1
-        while (value := self._known(slot)) is not None:
+        digests = self._track.digests
+        while (slot <= node.hint[1] or node.chosen or digests) and (value := self._known(slot)) is not None:
             self._apply(slot, value)
             slot += 1
         if slot != before and self._snapshots.is_due():

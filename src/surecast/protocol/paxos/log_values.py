@@ -18,7 +18,11 @@ from typing import Final, NamedTuple
 from surecast.errors import PeerError
 
 __all__ = [
+    "COUNT",
     "NOOP",
+    "REQUEST",
+    "SEGMENT",
+    "STAMP_BYTES",
     "Request",
     "Segment",
     "check_requests",
@@ -35,9 +39,12 @@ __all__ = [
 
 NOOP: Final = b""
 _STAMP: Final = struct.Struct(">Q")
-_SEGMENT: Final = struct.Struct(">HQI")
-_COUNT: Final = struct.Struct(">I")
-_REQUEST: Final = struct.Struct(">QQI")
+STAMP_BYTES: Final = _STAMP.size
+SEGMENT: Final = struct.Struct(">HQI")
+"""The head of a segment: its origin, its number there, and the size of its requests."""
+COUNT: Final = struct.Struct(">I")
+REQUEST: Final = struct.Struct(">QQI")
+"""A row of the table of requests: the client, its sequence number, and the size of the command."""
 
 Request = tuple[int, int, bytes | list[bytes]]
 """A client, its sequence number, and a command, whole or in pieces."""
@@ -52,12 +59,12 @@ class Segment(NamedTuple):
     @property
     def key(self) -> tuple[int, int]:
         """The replica that took it, and its number there."""
-        origin, number, _ = _SEGMENT.unpack_from(self.pieces[0])
+        origin, number, _ = SEGMENT.unpack_from(self.pieces[0])
         return origin, number
 
     def names(self) -> Iterator[tuple[int, int, int]]:
         """Client, sequence number and size of each request."""
-        return names_of(self.pieces[0], _SEGMENT.size)
+        return names_of(self.pieces[0], SEGMENT.size)
 
     def whole(self) -> bytes:
         """In one piece."""
@@ -76,7 +83,7 @@ def pack_requests(requests: Sequence[Request]) -> bytes:
 
 def _pieces(requests: Sequence[Request]) -> list[bytes]:
     """Requests in pieces: the table, then the commands."""
-    table, commands, pack = [_COUNT.pack(len(requests))], [], _REQUEST.pack
+    table, commands, pack = [COUNT.pack(len(requests))], [], REQUEST.pack
     for client, sequence, command in requests:
         if isinstance(command, list):
             commands += command
@@ -90,8 +97,8 @@ def _pieces(requests: Sequence[Request]) -> list[bytes]:
 
 def walk(data: bytes, at: int = 0) -> Iterator[tuple[int, int, int, int]]:
     """The requests of a piece that begins at `at`, in order: client, sequence number, and where the command stands."""
-    (count,) = _COUNT.unpack_from(data, at)
-    first, unpack, size = at + _COUNT.size, _REQUEST.unpack_from, _REQUEST.size
+    (count,) = COUNT.unpack_from(data, at)
+    first, unpack, size = at + COUNT.size, REQUEST.unpack_from, REQUEST.size
     at = first + count * size
     for row in range(first, at, size):
         client, sequence, length = unpack(data, row)
@@ -102,20 +109,20 @@ def walk(data: bytes, at: int = 0) -> Iterator[tuple[int, int, int, int]]:
 
 def names_of(requests: bytes, at: int = 0) -> Iterator[tuple[int, int, int]]:
     """Client, sequence number and size of each request of a piece that begins at `at`."""
-    (count,) = _COUNT.unpack_from(requests, at)
-    at += _COUNT.size
-    return _REQUEST.iter_unpack(memoryview(requests)[at : at + count * _REQUEST.size])
+    (count,) = COUNT.unpack_from(requests, at)
+    at += COUNT.size
+    return REQUEST.iter_unpack(memoryview(requests)[at : at + count * REQUEST.size])
 
 
 def make_segment(origin: int, number: int, requests: Sequence[Request] | bytes) -> Segment:
     """Requests, or a piece of them, with the replica that took them and its count of them."""
     if isinstance(requests, bytes):
         size = len(requests)
-        return Segment((_SEGMENT.pack(origin, number, size) + requests,), _SEGMENT.size + size)
+        return Segment((SEGMENT.pack(origin, number, size) + requests,), SEGMENT.size + size)
     pieces = _pieces(requests)
     size = sum(map(len, pieces))
-    pieces[0] = _SEGMENT.pack(origin, number, size) + pieces[0]
-    return Segment(pieces, _SEGMENT.size + size)
+    pieces[0] = SEGMENT.pack(origin, number, size) + pieces[0]
+    return Segment(pieces, SEGMENT.size + size)
 
 
 def join_segments(stamp_us: int, segments: Iterable[Segment]) -> bytes:
@@ -135,9 +142,9 @@ def segments_of(value: bytes) -> Iterator[tuple[int, int, int]]:
     >>> list(segments_of(join_segments(5, [make_segment(1, 9, [])])))
     [(1, 9, 22)]
     """
-    at, end, head = _STAMP.size, len(value), _SEGMENT.size
+    at, end, head = _STAMP.size, len(value), SEGMENT.size
     while at < end:
-        origin, number, size = _SEGMENT.unpack_from(value, at)
+        origin, number, size = SEGMENT.unpack_from(value, at)
         at += head
         yield origin, number, at
         at += size
@@ -148,8 +155,8 @@ def check_requests(data: bytes, at: int = 0, size: int | None = None) -> None:
     size = len(data) - at if size is None else size
     if size < 4 or at + size > len(data):
         raise PeerError(f"paxos requests: {size} bytes are announced, and {len(data) - at} are there; the count has 4")
-    (count,) = _COUNT.unpack_from(data, at)
-    table = 4 + count * _REQUEST.size
+    (count,) = COUNT.unpack_from(data, at)
+    table = 4 + count * REQUEST.size
     if table > size:
         raise PeerError(f"paxos requests: {count} announced, but {size} bytes hold fewer")
     if table + sum([length for _, _, length in names_of(data, at)]) != size:
@@ -158,10 +165,10 @@ def check_requests(data: bytes, at: int = 0, size: int | None = None) -> None:
 
 def check_segment(data: bytes, at: int) -> int:
     """Where the segment at `at` ends; PeerError where there is none."""
-    begin = at + _SEGMENT.size
+    begin = at + SEGMENT.size
     if begin > len(data):
         raise PeerError("paxos value: its last segment is cut off")
-    size = int(_SEGMENT.unpack_from(data, at)[2])
+    size = int(SEGMENT.unpack_from(data, at)[2])
     check_requests(data, begin, size)
     return begin + size
 

@@ -12,7 +12,7 @@ from zlib_ng.zlib_ng import crc32
 from surecast.errors import PeerError
 from surecast.protocol.codec import REST, U32, U64, Layout, bytes_of
 from surecast.protocol.paxos.handler import Context, Handler, InPlace, WithEffects
-from surecast.protocol.paxos.log_values import Segment, segments_of, stamp_of, walk
+from surecast.protocol.paxos.log_values import COUNT, REQUEST, SEGMENT, STAMP_BYTES, Segment, stamp_of
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
 from surecast.protocol.paxos.paxos_settings import PaxosSettings
 from surecast.protocol.paxos.replies import ReplyCache
@@ -104,8 +104,12 @@ class Machine:
         # Whoever proposed may have had a slow clock; the time of the log never goes back.
         context.time_us = max(context.time_us, stamp_of(value))
         done: list[tuple[int, int, list[Answer] | None]] = []
-        for origin, number, at in segments_of(value):
+        at, end = STAMP_BYTES, len(value)
+        while at < end:  # as `segments_of`, without a generator
+            origin, number, size = SEGMENT.unpack_from(value, at)
+            at += SEGMENT.size
             done.append((origin, number, self._execute(value, at, context, origin == replica)))
+            at += size
         if slot % _EXPIRE_EVERY == 0:
             self.cache.expire(context.time_us)
         self.membership.passed(slot)
@@ -144,7 +148,13 @@ class Machine:
         execute, cache, time_us = self._execute_in, self.cache, context.time_us
         window, sessions = cache.window, cache.sessions
         answers: list[Answer] = []
-        for client, sequence, begin, end in walk(value, at):
+        (count,) = COUNT.unpack_from(value, at)
+        row = at + COUNT.size
+        end = row + count * REQUEST.size
+        for _ in range(count):  # as `walk`, without a generator
+            client, sequence, size = REQUEST.unpack_from(value, row)
+            row += REQUEST.size
+            begin, end = end, end + size
             session = sessions.get(client)
             if session is None:
                 if client == CONFIGURATION_CLIENT:

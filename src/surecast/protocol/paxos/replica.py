@@ -312,15 +312,7 @@ class Replica:
     @property
     def wake_s(self) -> float | None:
         """When a turn is needed though nothing may have arrived; None where a tick is early enough."""
-        leader = self.leader
-        if not leader.leads:
-            return None
-        times_s = [
-            time_s
-            for time_s in (leader.commit_notification_at(), leader.proposes_at(), leader.lazy_due_at())
-            if time_s is not None
-        ]
-        return min(times_s) if times_s else None
+        return self.leader.wake_s() if self.leader.leads else None
 
     def take(self) -> Turn:
         """All that came out since the last turn.
