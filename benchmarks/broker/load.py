@@ -24,6 +24,8 @@ TOPIC_BYTES = len("bench/00")
 _BUFFER = 1 << 18
 _COUNT = bytes(range(256)) * (_BUFFER // 256)
 _DRAIN_S = 3.0
+_WAY_S = 20.0
+_QUIET_S = 0.3
 _ACKED = {n: (b"\x40" * n, b"\x02" * n) for n in range(1_025)}
 
 
@@ -108,6 +110,11 @@ class Subscriber:
         self._first_byte = dialect.first_byte
         self._next = [0] * publishers
         self._alone = publishers == 1
+
+    def forget(self) -> None:
+        """Begins to count and to check anew."""
+        self.count = self.disordered = 0
+        self._next = [0] * len(self._next)
 
     def receive(self, buffer: bytearray, view: memoryview) -> int:
         """Takes what is there; how many messages it was."""
@@ -200,7 +207,9 @@ def send_all(client: socket.socket, data: bytes | bytearray | memoryview) -> Non
 class _Run:
     """All connections of one cell, and the loop over them."""
 
-    def __init__(self, cell: Cell, dialect: Dialect, address: tuple[str, int]):
+    def __init__(
+        self, cell: Cell, dialect: Dialect, address: tuple[str, int], subscribers_at: tuple[str, int] | None = None
+    ):
         self.cell = cell
         self.delivered = 0
         self._dialect = dialect
@@ -215,7 +224,7 @@ class _Run:
         senders = 1 if cell.topics > 1 else cell.publishers
         try:
             for i in range(cell.subscribers):
-                client = dialect.connect(address, f"sub-{i}")
+                client = dialect.connect(subscribers_at or address, f"sub-{i}")
                 self._subscribers[client.fileno()] = Subscriber(client, dialect, senders, cell.varying)
                 dialect.subscribe(client, "bench/#" if cell.takes_all else topics[i % len(topics)])
             for i in range(cell.publishers):
@@ -230,6 +239,35 @@ class _Run:
         for client in self._clients():
             client.setblocking(False)
             self._epoll.register(client.fileno(), select.EPOLLIN)
+        if subscribers_at is not None:
+            try:
+                self._await_way(address, topics[0])
+            except BaseException:
+                self.close()
+                raise
+
+    def _await_way(self, address: tuple[str, int], topic: str) -> None:
+        """Publishes until messages come out at another broker than they go in; these do not count."""
+        client = self._dialect.connect(address, "way")
+        try:
+            message = self._dialect.publication(topic, bytes(PAYLOAD_BYTES), 1)
+            until = time.perf_counter() + _WAY_S
+            while not self.delivered:
+                if time.perf_counter() > until:
+                    raise ConnectionError(f"nothing came from {address[1]} to the subscribers in {_WAY_S:g} s")
+                client.sendall(message)
+                if self._dialect.acknowledges:
+                    client.recv(64)
+                self.take(0.05)
+            before = 0
+            while self.delivered > before:
+                before = self.delivered
+                self.take(_QUIET_S)
+        finally:
+            client.close()
+        self.delivered = 0
+        for subscriber in self._subscribers.values():
+            subscriber.forget()
 
     def _clients(self) -> list[socket.socket]:
         subscribers = [subscriber.client for subscriber in self._subscribers.values()]
@@ -326,9 +364,10 @@ def run_cell(
     seconds: float,
     processor_s: Callable[[], float],
     warm_up_s: float = 0.2,
+    subscribers_at: tuple[str, int] | None = None,
 ) -> Outcome:
-    """Runs one cell against one broker; `processor_s` reads the broker's processor time."""
-    run = _Run(cell, dialect, address)
+    """Runs one cell against one broker, or from one to another; `processor_s` reads the processor time of all."""
+    run = _Run(cell, dialect, address, subscribers_at)
     outcome = Outcome()
     try:
         run.at_full_speed(time.perf_counter() + warm_up_s)

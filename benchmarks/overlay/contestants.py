@@ -1,0 +1,91 @@
+"""Who takes part in what, and how each is started."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.broker.contestants import UnavailableError
+from benchmarks.overlay.systems import MosquittoBridges, NatsLeafs, Overlay, ZenohRouters
+from benchmarks.overlay.topology import TOPOLOGIES, Topology
+
+__all__ = ["FAIL_OVER", "KINDS", "NAMES", "RECOVERY", "Stable", "start"]
+
+KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
+    "q0": (0, ("mosquitto", "nats", "zenoh")),
+    "q1-memory": (1, ("mosquitto",)),
+    "q1-disk": (1, ("mosquitto, disk",)),
+}
+"""By kind: the QoS, and who has it."""
+
+FAIL_OVER: dict[str, tuple[str, ...]] = {
+    "kill": ("zenoh, gossip", "zenoh"),
+    "freeze": ("zenoh, gossip", "zenoh"),
+}
+RECOVERY = ("nats", "zenoh", "mosquitto")
+NAMES = tuple(dict.fromkeys([
+    *(name for _, names in KINDS.values() for name in names),
+    *(name for names in FAIL_OVER.values() for name in names),
+]))  # fmt: skip
+
+
+def make(name: str, topology: Topology, folder: Path, core: int | None) -> Overlay:
+    if name == "nats":
+        return NatsLeafs(topology, folder, core)
+    if name.startswith("mosquitto"):
+        return MosquittoBridges(name, topology, folder, core)
+    if name.startswith("zenoh"):
+        return ZenohRouters(name, topology, folder, core)
+    raise UnavailableError(f"there is no contestant {name}")
+
+
+def start(
+    name: str, topology: Topology, folder: Path, core: int | None, change: Callable[[Overlay], None] = lambda _: None
+) -> Overlay:
+    """Starts an overlay; UnavailableError says why it cannot take part. `change` sees it before its brokers start."""
+    overlay = make(name, topology, folder, core)
+    change(overlay)
+    overlay.up()
+    return overlay
+
+
+class Stable:
+    """The overlays of one table, all up at once."""
+
+    def __init__(self, folder: Path, core: int | None):
+        self._folder, self._core = folder, core
+        self._stack = ExitStack()
+        self._up: dict[tuple[str, str], Overlay] = {}
+        self.absent: dict[str, str] = {}
+        """Why somebody does not take part."""
+
+    def __enter__(self) -> Stable:
+        """Begins with none."""
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Ends all."""
+        self._stack.close()
+
+    def bring_up(self, wanted: Iterable[tuple[str, str]]) -> None:
+        """Starts overlays by name and topology, and says who cannot take part and why."""
+        topologies = {topology.name: topology for topology in TOPOLOGIES}
+        for name, shape in dict.fromkeys(wanted):
+            if name in self.absent:
+                continue
+            try:
+                overlay = start(name, topologies[shape], self._folder, self._core)
+            except UnavailableError as error:
+                self.absent[name] = str(error)
+                print(f"{name} is left out: {error}", flush=True)
+                continue
+            self._stack.callback(overlay.close)
+            self._up[name, shape] = overlay
+        count = sum(len(overlay.processes) for overlay in self._up.values())
+        print(f"  {len(self._up)} overlays of {count} broker processes are up", file=sys.stderr, flush=True)
+
+    def get(self, name: str, shape: str) -> Overlay | None:
+        """An overlay that is up."""
+        return self._up.get((name, shape))
