@@ -76,6 +76,11 @@ class NodeDemand:
         self._keep(tree)
         return self._subscriptions[tree].table.find(topic)
 
+    def takers(self, tree: int, topic: str) -> Container[str] | None:
+        """Returns the neighbours to which events of a topic may go; None where that may be any of the tree."""
+        wanted = self._trees[tree].table.find(topic) if tree in self._trees else None
+        return None if wanted is None or wanted.conditional else wanted.always
+
     def wanted_by(self, neighbour: str, tree: int) -> list[JointFilter]:
         """Returns what a neighbour has announced on a tree, sorted."""
         return (self._trees.get(tree) or self._subscriptions[tree]).table.held[neighbour].filters()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from math import inf
 
@@ -111,14 +111,16 @@ class NodeLinks:
             self.put(to, DETOURS, frame)
         return takes
 
-    def is_congested(self, tree: int, source: str, is_full: Callable[[str], bool]) -> bool:
-        """Returns whether events from a source may have to wait here. A source waits for other links only, never for
-        its own: on a tree no circle of brokers can then wait for each other."""
+    def is_congested(
+        self, tree: int, source: str, is_full: Callable[[str], bool], hops: Container[str] | None = None
+    ) -> bool:
+        """Returns whether events from a source may have to wait here, for one of `hops` if they are given. A source
+        waits for other links only, never for its own: on a tree no circle of brokers can then wait for each other."""
         high = self._settings.window_bytes
         return any(
             is_full(hop) or (self.sessions[hop].is_connected and self.sessions[hop].waiting(tree) > high)
             for hop in self._neighbours[tree]
-            if hop != source
+            if hop != source and (hops is None or hop in hops)
         )
 
     def output(self, neighbour: str, congested: Callable[[int, str], bool]) -> list[Written]:

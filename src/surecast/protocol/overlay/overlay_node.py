@@ -146,11 +146,8 @@ class OverlayNode:
 
     def holds(self, topic: str) -> bool:
         """Returns whether publishers to a topic should wait: a link that their events may need is congested."""
-        return self.is_held_up(self.plan.tree_of(topic))
-
-    def is_held_up(self, tree: int) -> bool:
-        """Returns whether publishers to the topics of a tree should wait."""
-        return self._is_congested(tree, LOCAL)
+        tree = self.plan.tree_of(topic)
+        return self._is_congested(tree, LOCAL) and self._is_congested(tree, LOCAL, self._demand.takers(tree, topic))
 
     def attributes(self, topic: str) -> Container[str]:
         """Returns the names of attributes that some filter on the tree of a topic asks for."""
@@ -291,9 +288,10 @@ class OverlayNode:
             if hop != besides:
                 self._links.put(hop, CONTROL, LinkStates(states))
 
-    def _is_congested(self, tree: int, source: str) -> bool:
+    def _is_congested(self, tree: int, source: str, hops: Container[str] | None = None) -> bool:
+        """Returns whether events from a source may have to wait, for one of some neighbours or for any."""
         has_custody = self._parts[tree].custody
-        return self._links.is_congested(tree, source, lambda hop: has_custody and self.custody.is_full(hop, tree))
+        return self._links.is_congested(tree, source, lambda hop: has_custody and self.custody.is_full(hop, tree), hops)
 
     def _accept(self, events: Events, source: str, now: float, size: int) -> None:
         """Takes events from a client, a neighbour or a detour: assured where `attempt` is empty."""

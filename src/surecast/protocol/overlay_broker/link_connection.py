@@ -19,14 +19,15 @@ _SAMPLES: Final = 16
 
 
 class LinkConnection:
-    """One connection to a neighbour. The end that called gives the name of the neighbour; the other learns it.
+    """One connection to a neighbour. The end that called gives the name of the neighbour; the other learns it. If the
+    other end knows it already, by a certificate or a secret, it gives it too, and `calls` is False.
 
     `receive` takes bytes and `output` gives those to write; both may raise PeerError, and then the shell closes the
     connection. However it ends, the shell calls `close`. An end that is replaced by a newer connection of the same
     neighbour has `is_closed` set.
     """
 
-    def __init__(self, broker: OverlayBroker, neighbour: str = ""):
+    def __init__(self, broker: OverlayBroker, neighbour: str = "", *, calls: bool = True):
         self.neighbour = neighbour
         self.is_up = False
         """True once both ends have said hello."""
@@ -40,7 +41,8 @@ class LinkConnection:
         self._waiting: list[Received] = []
         self._pings = 0
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
-        if neighbour:
+        self._calls = calls and bool(neighbour)
+        if self._calls:
             self._say_hello()
 
     def receive(self, data: bytes, now: float) -> None:
@@ -85,10 +87,9 @@ class LinkConnection:
     def _greet(self, hello: OverlayHello, now: float) -> None:
         broker = self._broker
         check_hello(broker.node.plan, broker.name, self.neighbour, hello)
-        is_called = not self.neighbour
         self.neighbour = hello.broker
         broker.connected(self, now)
-        if is_called:
+        if not self._calls:
             self._say_hello()
         broker.node.link_up(self.neighbour, hello.link, now)
         self.is_up = True

@@ -82,18 +82,18 @@ class OverlayBroker:
         self.deliveries = Deliveries(core)
         self.connections: dict[str, LinkConnection] = {}
         """The connections to neighbours, up or about to be."""
-        self.held: dict[str, int] = {}
-        """The publishers, by the keys of their sessions, that are not to be read until their tree has room; each with
-        the number of the tree."""
+        self.held: dict[str, str] = {}
+        """The publishers, by the keys of their sessions, that are not to be read until the links that their events need
+        have room; each with the topic that it was held for."""
 
     def settle(self, now: float) -> None:
         """Ends a turn: carries between core and node what has come; to be called before the commit."""
         traffic, node = self._traffic, self.node
         if traffic.publications:
             publications, traffic.publications = traffic.publications, []
-            for tree, publishers in publish(node, publications, now).items():
-                if node.is_held_up(tree):
-                    self.held |= dict.fromkeys(publishers, tree)
+            for topic, publishers in publish(node, publications, now).items():
+                if node.holds(topic):
+                    self.held |= dict.fromkeys(publishers, topic)
         if traffic.subscriptions:
             changes, traffic.subscriptions = traffic.subscriptions, []
             added, removed = self._demand.change(changes)
@@ -105,8 +105,8 @@ class OverlayBroker:
             self.core.journal.records += node_records(node.journal)
             node.journal.clear()
         if self.held:
-            free = [tree for tree in dict.fromkeys(self.held.values()) if not node.is_held_up(tree)]
-            self.held = {publisher: tree for publisher, tree in self.held.items() if tree not in free}
+            full = {topic: node.holds(topic) for topic in self.held.values()}
+            self.held = {publisher: topic for publisher, topic in self.held.items() if full[topic]}
 
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next; the core has times of its own."""

@@ -19,13 +19,13 @@ _BATCH_BYTES_MAX: Final = 256 << 10
 _BATCH_EVENTS_MAX: Final = 1 << 14
 
 
-def publish(node: OverlayNode, publications: Iterable[Publication], now: float) -> dict[int, dict[str, None]]:
-    """Gives what clients have published to a node; returns the publishers by tree.
+def publish(node: OverlayNode, publications: Iterable[Publication], now: float) -> dict[str, dict[str, None]]:
+    """Gives what clients have published to a node; returns the publishers by topic.
 
     The broker answers for these messages already, so a node that is full takes them all the same: publishers are held
     back before it comes to that.
     """
-    publishers: dict[int, dict[str, None]] = {}
+    publishers: dict[str, dict[str, None]] = {}
     run: list[Message] = []
     for publisher, messages in publications:
         if isinstance(messages, Message) and (not run or _is_like(run[0], messages)):
@@ -42,7 +42,7 @@ def publish(node: OverlayNode, publications: Iterable[Publication], now: float) 
             node.publish(
                 topic, part.count, now, qos=part.flags[0], body=part, publisher=publisher, is_delivered=True
             )  # fmt: skip
-        publishers.setdefault(node.plan.tree_of(topic), {})[publisher] = None
+        publishers.setdefault(topic, {})[publisher] = None
     if run:
         _publish_run(node, run, publishers)
     return publishers
@@ -56,7 +56,7 @@ def _is_like(one: Message, other: Message) -> bool:
     )
 
 
-def _publish_run(node: OverlayNode, messages: list[Message], publishers: dict[int, dict[str, None]]) -> None:
+def _publish_run(node: OverlayNode, messages: list[Message], publishers: dict[str, dict[str, None]]) -> None:
     first = messages[0]
     names = node.attributes(first.topic)
     for part in _portions(messages):
@@ -71,7 +71,7 @@ def _publish_run(node: OverlayNode, messages: list[Message], publishers: dict[in
             publisher=first.publisher,
             is_delivered=True,
         )
-    publishers.setdefault(node.plan.tree_of(first.topic), {})[first.publisher] = None
+    publishers.setdefault(first.topic, {})[first.publisher] = None
 
 
 def _has_any(names: Container[str], messages: list[Message]) -> bool:
