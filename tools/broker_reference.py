@@ -76,12 +76,12 @@ OVERLAY_HEAD = """# The overlay's file
 
 Every field of the file of an overlay of brokers, which `surecast broker --overlay FILE --name NAME` and
 `surecast overlay` read. All brokers have the same file; `surecast overlay plan SCENARIO` writes it, and
-`surecast overlay check FILE` says everything that is wrong with one. Brokers do not read it yet: so far it is
-a plan. This page is written from the models by `tools/broker_reference.py`. All fields have the default shown, except
-those marked **required**.
+`surecast overlay check FILE` says everything that is wrong with one. This page is written from the models by
+`tools/broker_reference.py`. All fields have the default shown, except those marked **required**.
 
 Durations are written with their units, `250ms`, `10s`, `2h`; so are sizes, `16MB`, `64MiB`, and rates, `500/s`.
-Relative paths start at the folder of the file. [The overlay node](../background/overlay.md) says what the plan means.
+Relative paths start at the folder of the file. [Run an overlay](../guides/run-an-overlay.md) shows how
+to use it, and [the overlay node](../background/overlay.md) says what the plan means.
 """
 OVERLAY_SECTIONS: Sections = [
     ("The whole file", overlay.OverlayFile),

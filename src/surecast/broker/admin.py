@@ -10,6 +10,8 @@
 | `POST /kick?client=ID` | closes a client's connection; with `end_session=true` its session ends too |
 | `POST /kick?client=ID&user=NAME` | the same, where several users have a client of that identifier |
 | `GET /log?offset=N&limit=M` | records of the event log |
+| `GET /links`, `/routes`, `/accounts` | of a broker of an overlay: its links, the demand behind them, its accounts |
+| `POST /gate?neighbour=NAME` | of one with `gates`: cuts a link (`cut=true`), delays it (`delay_s`), loses (`loss`) |
 
 The first three are open to all. The others are for whoever can open the local socket, or shows the token; the log also
 for users who are named as its readers.
@@ -22,8 +24,9 @@ import base64
 import binascii
 import hmac
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -34,15 +37,19 @@ from surecast.broker.authenticator import Authenticator
 from surecast.broker.event_log import EventLogError, OffsetAhead, OffsetGone, read_from
 from surecast.broker.listeners import Listener
 from surecast.broker.shell import Shell
+from surecast.errors import UserError
 from surecast.protocol.broker import Connection, Session
 from surecast.protocol.mqtt import V5, V31, V311
 
-__all__ = ["Admin"]
+__all__ = ["Admin", "View"]
 
 _VERSIONS = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 _LIMIT = 1_000
 _LIMIT_MAX = 10_000
 _Answer = Callable[[AdminRequest], Response]
+_POST = ("/kick", "/gate")
+View = Callable[[Mapping[str, str]], dict[str, Any]]
+"""A view for administrators beside those that every broker has: returns it for a query, or raises UserError."""
 
 
 class _RequestError(Exception):
@@ -66,6 +73,7 @@ class Admin:
         authenticator: Authenticator | None = None,
         log_readers: frozenset[str] = frozenset(),
         executor: Executor | None = None,
+        views: Mapping[str, View] | None = None,
     ):
         self._name = name
         self._server = server
@@ -84,11 +92,12 @@ class Admin:
             "/clients": self._clients,
             "/sessions": self._sessions,
             "/kick": self._kick,
+            **{path: partial(_answer, view) for path, view in (views or {}).items()},
         }
 
     async def handle(self, request: AdminRequest) -> Response:
         """Answers one request."""
-        wanted = "POST" if request.path == "/kick" else "GET"
+        wanted = "POST" if request.path in _POST else "GET"
         if request.method != wanted and not (wanted == "GET" and request.method == "HEAD"):
             return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, f"{request.path} takes {wanted}", {"Allow": wanted})
         try:
@@ -244,6 +253,13 @@ class Admin:
             return _refusal(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         next_offset = int(records[-1]["offset"]) + 1 if records else offset
         return json_response({"records": records, "next_offset": next_offset})
+
+
+def _answer(view: View, request: AdminRequest) -> Response:
+    try:
+        return json_response(view(request.query))
+    except UserError as error:
+        return _refusal(HTTPStatus.BAD_REQUEST, str(error))
 
 
 def _refusal(status: HTTPStatus, text: str, headers: dict[str, str] | None = None) -> Response:

@@ -8,7 +8,7 @@ import os
 import signal
 import ssl
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import cached_property
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from surecast import __version__
-from surecast.broker.admin import Admin
+from surecast.broker.admin import Admin, View
 from surecast.broker.admin_http import HttpServer, bind_local
 from surecast.broker.alarms import AlarmLimits, Alarms, free_bytes, memory_mark, resident_bytes
 from surecast.broker.authenticator import Authenticator
@@ -241,19 +241,22 @@ class BrokerService:
         for text in store.warnings:
             self.log.warning("store", text=text)
         self._write_pid()
-        self.server = server = Server(
-            config.settings,
+        self.server = server = self._make_server(store, observer)
+        server.authenticates = self._must_authenticate()
+        self._open_listeners()
+        server.start()
+        self._use_access()  # the rules may have changed while the broker was down
+        return store
+
+    def _make_server(self, store: MeasuredStore, observer: EventObserver | None) -> Server:
+        return Server(
+            self.config.settings,
             store,
             authorise=self._authorise,
             authenticate=self._authenticator,
             observer=observer,
             hooks=self._hooks(),
         )
-        server.authenticates = self._must_authenticate()
-        self._open_listeners()
-        server.start()
-        self._use_access()  # the rules may have changed while the broker was down
-        return store
 
     def _open_listeners(self) -> None:
         """Takes the addresses; the limits of sessions go by the names that listeners have then."""
@@ -319,6 +322,10 @@ class BrokerService:
         connections = ConnectionHooks(self._log_connected, self._log_refused, self._log_closed)
         return Hooks(connections, self._store_failed, self._end_turn)
 
+    def _views(self) -> Mapping[str, View]:
+        """Returns what else administrators can ask for, by path."""
+        return {}
+
     async def _start_admin(self) -> Path:
         config = self.config
         http = config.http
@@ -334,6 +341,7 @@ class BrokerService:
             authenticator=self._authenticator,
             log_readers=frozenset(http.log_readers) if http is not None else frozenset(),
             executor=self._threads,
+            views=self._views(),
         )
         self._http = server = HttpServer(admin.handle)
         self._exit.callback(server.close)

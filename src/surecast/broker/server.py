@@ -26,6 +26,7 @@ from surecast.protocol.broker import (
     everyone,
     publish_system_topics,
 )
+from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.mqtt import ReasonCode
 
 __all__ = ["Server"]
@@ -46,6 +47,7 @@ class Server(Shell):
         observer: Observer | None = None,
         hooks: Hooks | None = None,
         limits: LimitTable | None = None,
+        traffic: LocalTraffic | None = None,
     ):
         super().__init__(authenticate, hooks)
         self.store = store or MemoryStore()
@@ -57,6 +59,7 @@ class Server(Shell):
             hooks=self._hooks.connections,
             new_identifier=lambda: f"auto-{secrets.token_hex(10)}",
             limits=limits,
+            traffic=traffic,
         )
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -68,8 +71,12 @@ class Server(Shell):
         self._loop = asyncio.get_running_loop()
         now = time.time()
         self.broker.started_at = now
-        self.broker.restore(self.store.items(), now)
+        self._restore(now)
         self.turn()
+
+    def _restore(self, now: float) -> None:
+        """Takes back what is on disk."""
+        self.broker.restore(self.store.items(), now)
 
     def stop(self) -> None:
         """Says goodbye to all clients and commits what is left; their transports close when all is sent."""
@@ -172,9 +179,12 @@ class Server(Shell):
 
     def publish_system_topics(self, version: str) -> None:
         """Publishes what the broker says of itself."""
-        alarms = {f"alarms/{kind}": str(int(kind in self.alarms)) for kind in ("memory", "disk")}
-        publish_system_topics(self.broker, version, time.time(), alarms)
+        publish_system_topics(self.broker, version, time.time(), self._system_values())
         self.turn()
+
+    def _system_values(self) -> dict[str, str]:
+        """Returns the `$SYS` topics that the core cannot know."""
+        return {f"alarms/{kind}": str(int(kind in self.alarms)) for kind in ("memory", "disk")}
 
     # The turn.
 

@@ -46,6 +46,12 @@ def broker(
     check_config: Annotated[Path | None, typer.Option(help="Check a configuration file, and exit.")] = None,
     group: Annotated[Path | None, typer.Option(help="File of the group of which this broker is a replica.")] = None,
     id: Annotated[int | None, typer.Option(help="The number of the replica, with --group.")] = None,
+    overlay: Annotated[
+        Path | None, typer.Option(help="File of the overlay of which this broker, called --name, is one.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="With --overlay: another folder of the state than the file says.")
+    ] = None,
     port: Annotated[
         int | None, typer.Option("--port", "-p", help="Port of the first listener; 1883 by default.")
     ] = None,
@@ -98,6 +104,8 @@ def broker(
         "log.format": log_format and log_format.value,
     }
     flags = {field: value for field, value in flags.items() if value is not None} | settings_of(settings)
+    if overlay is not None or data is not None:
+        _run_overlay_broker(overlay, flags.pop("name", None), data, [*flags, *_others(config, check_config, group)])
     if group is not None or id is not None:
         _run_replica(group, id, [*flags, *(["config"] if config or check_config else [])])
     file = check_config or config
@@ -132,6 +140,33 @@ def _run_replica(group: Path | None, number: int | None, others: list[str]) -> N
     try:
         code = run_group_broker(group, number, applications_of)
     except (LostStateError, DamagedError) as error:
+        print_error(error)
+        code = EXIT_STORE_FAILED
+    _leave(code)
+
+
+def _others(config: Path | None, check_config: Path | None, group: Path | None) -> list[str]:
+    options = {"config": config, "check_config": check_config, "group": group}
+    return [name for name, value in options.items() if value is not None]
+
+
+def _run_overlay_broker(overlay: Path | None, name: str | None, data: Path | None, others: list[str]) -> None:
+    from surecast.errors import ConfigurationError
+
+    if overlay is None or name is None:
+        raise ConfigurationError("--overlay and --name go together: the file of an overlay, and which broker this is")
+    if others:
+        raise ConfigurationError(
+            f"--overlay: the overlay's file says everything; {', '.join(others)} cannot be given too"
+        )
+    from surecast.broker.broker_service import EXIT_STORE_FAILED
+    from surecast.broker.overlay.overlay_service import run_overlay_broker
+    from surecast.broker.store_base import DamagedError
+    from surecast.cli.output import print_error
+
+    try:
+        code = run_overlay_broker(overlay, name, data)
+    except DamagedError as error:
         print_error(error)
         code = EXIT_STORE_FAILED
     _leave(code)

@@ -1,21 +1,29 @@
-"""`surecast overlay`: an overlay of brokers, planned from a scenario."""
+"""`surecast overlay`: an overlay of brokers, planned from a scenario, and its brokers on this machine."""
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from surecast.cli.options import AsJson, ScenarioInput, takes_groups
+from surecast.cli.options import AsJson, Overrides, ScenarioInput, parse_overrides, takes_groups
 from surecast.errors import AssumptionError, ConfigurationError
 
 if TYPE_CHECKING:
+    from surecast.broker.overlay.local_overlay import LocalOverlay
     from surecast.broker.overlay.overlay_file import OverlayFile
     from surecast.protocol.overlay.overlay_plan import OverlayPlan
     from surecast.scenario import System
 
 __all__ = ["app"]
+
+OverlayPath = Annotated[
+    Path, typer.Argument(metavar="OVERLAY", help="The file of an overlay, or its folder.", show_default=False)
+]
+FOLDER = Path("surecast-overlay")
 
 app = typer.Typer(help="Run an overlay of brokers.", no_args_is_help=True)
 
@@ -71,22 +79,264 @@ def plan(
         return
     console.print(f"{out}: {_summary(overlay.plan)}", markup=False, soft_wrap=True)
     console.print(f"epoch {overlay.epoch}, hash {overlay.hash}", markup=False, soft_wrap=True)
+    if hosts:
+        text = f"next: copy {out} to all machines; on each, surecast broker --overlay {out} --name NAME"
+    else:
+        text = f"next: surecast overlay up {out}"
+    console.print(text, markup=False, soft_wrap=True)
 
 
 @app.command()
-def check(
-    file: Annotated[Path, typer.Argument(metavar="OVERLAY", help="The file of an overlay.", show_default=False)],
-    json: AsJson = False,
-) -> None:
+def check(file: OverlayPath = FOLDER, json: AsJson = False) -> None:
     """Check the file of an overlay: every mistake is named with its line and field."""
     from surecast.broker.overlay.overlay_file import load_overlay
     from surecast.cli.output import console, print_json
 
-    overlay = load_overlay(file)
+    path = _file(file)
+    overlay = load_overlay(path)
     if json:
-        print_json(_described(overlay, file))
+        print_json(_described(overlay, path))
     else:
-        console.print(f"{file}: ok: {_summary(overlay.plan)}", markup=False, soft_wrap=True)
+        console.print(f"{path}: ok: {_summary(overlay.plan)}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def up(
+    source: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="SCENARIO|OVERLAY",
+            help="A scenario, or the file of an overlay; by default the overlay that is in the folder.",
+            show_default=False,
+        ),
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Folder of the overlay's file, state and logs.")] = FOLDER,
+    scheme: SchemeName = None,
+    algorithm: AlgorithmName = None,
+    settings: Overrides = None,
+    event_log: Annotated[bool, typer.Option("--event-log", help="Write an event log for each broker.")] = False,
+    gates: Annotated[
+        bool, typer.Option("--gates", help="Let surecast overlay gate cut, delay and lose on links, to experiment.")
+    ] = False,
+    restart: Annotated[bool, typer.Option(help="Restart a broker that was killed.")] = True,
+    json: AsJson = False,
+) -> None:
+    """Start all brokers of an overlay as processes of this machine, and watch them until it is interrupted.
+
+    If the folder has an overlay already, that overlay goes on where it was stopped.
+    """
+    from surecast.broker.overlay.local_overlay import LocalOverlay
+    from surecast.cli.output import errors, working
+
+    options: dict[str, Any] = {"event_log": {"folder": "events"}} if event_log else {}
+    options |= {"gates": True} if gates else {}
+    path = _founded(source, folder, scheme, algorithm, settings, options)
+    stopping: list[int] = []
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda *_: stopping.append(1))
+    with LocalOverlay(path) as overlay:
+        missing = _missing(overlay)
+        with working("starting the brokers"):
+            overlay.start(*missing)
+            overlay.wait_ready(stops=stopping)
+        if not stopping:
+            _print_begun(overlay, json)
+        while not stopping and overlay.processes:
+            time.sleep(0.2)
+            for name, code in overlay.ended().items():
+                # A broker that was asked to stop, or that reported an error, would end again.
+                again = restart and code < 0
+                action = "starting it again" if again else f"it stays down: {overlay.last_words(name)}"
+                errors.print(f"broker {name} ended with code {code}; {action}", markup=False, soft_wrap=True)
+                if again:
+                    overlay.start(name)
+                else:
+                    del overlay.processes[name]
+        with working("stopping the brokers"):
+            overlay.close()
+
+
+@app.command()
+def status(file: OverlayPath = FOLDER, json: AsJson = False) -> None:
+    """Show which brokers of an overlay run on this machine, and whether all links are up. Exits with 1 if not."""
+    from surecast.cli.output import print_json
+    from surecast.cli.overlay_output import link_rows, print_status
+
+    overlay = _local(file)
+    statuses, links = overlay.ask_all("/status"), overlay.ask_all("/links")
+    if json:
+        print_json({"brokers": statuses, "links": link_rows(links)})
+    else:
+        print_status(statuses, links, {name: overlay.file.mqtt_address(name) for name in overlay.names})
+    if any("error" in each for each in statuses.values()) or not all(row["is_up"] for row in link_rows(links)):
+        raise typer.Exit(1)
+
+
+@app.command()
+def links(file: OverlayPath = FOLDER, json: AsJson = False) -> None:
+    """Show the links of an overlay: up or down and why, round trips, bytes. Exits with 1 if one is down."""
+    from surecast.cli.output import print_json
+    from surecast.cli.overlay_output import link_rows, print_links
+
+    rows = link_rows(_local(file).ask_all("/links"))
+    if json:
+        print_json({"links": rows})
+    else:
+        print_links(rows)
+    if not all(row["is_up"] for row in rows):
+        raise typer.Exit(1)
+
+
+@app.command()
+def routes(
+    file: OverlayPath = FOLDER,
+    filters: Annotated[bool, typer.Option("--filters", help="List the filters themselves, too.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Show what brokers have announced to each other: filters by link and tree."""
+    from surecast.cli.output import print_json
+    from surecast.cli.overlay_output import print_routes
+
+    answers = _local(file).ask_all("/routes", {"filters": str(filters).lower()})
+    if json:
+        print_json({"brokers": answers})
+    else:
+        print_routes(answers)
+
+
+@app.command()
+def accounts(file: OverlayPath = FOLDER, json: AsJson = False) -> None:
+    """Show what became of all events at each broker, by neighbour. Exits with 1 if something does not add up."""
+    from surecast.cli.output import print_json
+    from surecast.cli.overlay_output import print_accounts
+
+    answers = _local(file).ask_all("/accounts")
+    if json:
+        print_json({"brokers": answers})
+    else:
+        print_accounts(answers)
+    if any(answer.get("problems") for answer in answers.values()):
+        raise typer.Exit(1)
+
+
+@app.command()
+def gate(
+    a: Annotated[str, typer.Argument(help="One end of the link.", show_default=False)],
+    b: Annotated[str, typer.Argument(help="The other end.", show_default=False)],
+    file: OverlayPath = FOLDER,
+    cut: Annotated[bool, typer.Option("--cut", help="Let nothing through.")] = False,
+    delay: Annotated[str, typer.Option(metavar="DURATION", help="Delay in each direction.")] = "0s",
+    loss: Annotated[float, typer.Option(help="Share of writes that arrive as if lost once: 0.2 s later.")] = 0.0,
+) -> None:
+    """Cut, delay or make lossy a link of an overlay with gates, to experiment; without options, open it again."""
+    from surecast.documents.units import seconds_of
+
+    overlay = _local(file)
+    query = {"cut": str(cut).lower(), "delay_s": seconds_of("--delay", delay), "loss": loss}
+    for name, neighbour in ((a, b), (b, a)):
+        overlay.file.broker(name)
+        overlay.ask(name, "/gate", {"neighbour": neighbour, **query}, "POST")
+    state = "cut" if cut else f"delay {delay}, loss {loss:g}" if loss or query["delay_s"] else "open"
+    typer.echo(f"{a} - {b}: {state}")
+
+
+@app.command()
+def down(
+    file: OverlayPath = FOLDER,
+    timeout: Annotated[str, typer.Option(help="Longest time they may take.", metavar="DURATION")] = "1min",
+) -> None:
+    """Stop the brokers of an overlay that run on this machine."""
+    from surecast.broker.overlay.local_overlay import stop_brokers
+    from surecast.documents.units import seconds_of
+
+    stopped = stop_brokers(_file(file), seconds_of("--timeout", timeout))
+    typer.echo(f"stopped: {', '.join(stopped) or 'none was running'}")
+
+
+def _file(path: Path) -> Path:
+    return path / "overlay.yaml" if path.is_dir() else path
+
+
+def _local(path: Path) -> LocalOverlay:
+    from surecast.broker.overlay.local_overlay import LocalOverlay
+
+    return LocalOverlay(_file(path))
+
+
+def _founded(
+    source: Path | None,
+    folder: Path,
+    scheme: str | None,
+    algorithm: str | None,
+    settings: list[str] | None,
+    options: dict[str, Any],
+) -> Path:
+    """Returns the file of the overlay to start: written for a scenario where there is none yet."""
+    from surecast.broker.overlay.overlay_file import load_overlay
+    from surecast.broker.overlay.overlay_writing import write_overlay
+    from surecast.documents.reading import read_source
+    from surecast.scenario import Scenario
+
+    path = folder / "overlay.yaml"
+    data = read_source(source).data if source is not None else None
+    is_scenario = isinstance(data, dict) and "trees" not in data
+    if not is_scenario:
+        given = [name for name, value in (("--scheme", scheme), ("--algorithm", algorithm)) if value is not None]
+        given += ["--set"] if settings else []
+        given += [f"--{name.replace('_', '-')}" for name in options]
+        if given:
+            raise ConfigurationError(f"{', '.join(given)}: only for a scenario; the overlay's file says it already")
+        return source if source is not None else path
+    assert source is not None
+    system = Scenario.load(source, parse_overrides(settings)).system
+    wanted = plan_of(system, scheme, algorithm)
+    if not path.exists():
+        return _written(write_overlay(path, system.name, wanted, options=options), path)
+    there = load_overlay(path)
+    if there.plan != wanted or any(name not in there.model_fields_set for name in options):
+        raise ConfigurationError(
+            f"{path}: this folder has an overlay that differs from these options: {there.name}, "
+            f"{_summary(there.plan)}; leave them out to start that one, or choose another folder"
+        )
+    return path
+
+
+def _written(overlay: OverlayFile, path: Path) -> Path:
+    from surecast.cli.output import errors
+
+    errors.print(f"{path}: {_summary(overlay.plan)}", markup=False, soft_wrap=True)
+    return path
+
+
+def _missing(overlay: LocalOverlay) -> list[str]:
+    """Returns the brokers that do not run yet; ConfigurationError where all do."""
+    from surecast.cli.output import errors
+
+    running = overlay.running()
+    if len(running) == len(overlay.names):
+        raise ConfigurationError(
+            f"{overlay.path}: all brokers run already; surecast overlay status {overlay.path} shows them, "
+            f"surecast overlay down {overlay.path} stops them"
+        )
+    for name in running:
+        errors.print(f"broker {name} runs already; this command does not restart it if it dies", markup=False)
+    return [name for name in overlay.names if name not in running]
+
+
+def _print_begun(overlay: LocalOverlay, as_json: bool) -> None:
+    from surecast.cli.output import console, print_json
+    from surecast.cli.overlay_output import print_status
+
+    addresses = {name: overlay.file.mqtt_address(name) for name in overlay.names}
+    if as_json:
+        print_json({"mqtt": addresses, "brokers": overlay.ask_all("/status")})
+        return
+    print_status(overlay.ask_all("/status"), overlay.ask_all("/links"), addresses)
+    console.print(
+        f"in another terminal: surecast overlay status {overlay.path.parent}; Ctrl-C stops all brokers",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def plan_of(system: System, scheme: str | None, algorithm: str | None) -> OverlayPlan:

@@ -1,0 +1,383 @@
+"""The links of a broker: a listener for the neighbours that dial, a task for each neighbour that is dialled, detectors.
+
+The first broker of a link dials the other one, and dials again whenever the link is down, ever less often up to once a
+second. A neighbour that dials anew knows that its former connection is over, so a new connection replaces the old one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import ssl
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final
+
+from surecast.broker.listeners import bind
+from surecast.broker.overlay.link_gate import GateSettings, LinkGate
+from surecast.broker.overlay.link_handshake import LinkIdentity
+from surecast.broker.overlay.link_security import LinkSecurity
+from surecast.broker.overlay.link_transport import HANDSHAKE_S, EndKind, LinkTransport
+from surecast.broker.overlay.overlay_file import OverlayFile
+from surecast.errors import ConfigurationError, PeerError
+from surecast.protocol.link import DetectorTimes, LinkDetector
+from surecast.protocol.overlay_broker import LinkConnection, OverlayBroker
+
+__all__ = ["NeighbourLink", "OverlayLinks"]
+
+BACKOFF_MIN_S: Final = 0.02
+BACKOFF_MAX_S: Final = 1.0
+WAITING_MAX: Final = 256
+CLOCK_ALARM_S: Final = 1.0
+
+
+class NeighbourLink:
+    """One link, as its broker sees it."""
+
+    def __init__(self, neighbour: str, dials: bool, times: DetectorTimes):
+        self.neighbour = neighbour
+        self.dials = dials
+        self.detector = LinkDetector(times)
+        self.gate = LinkGate()
+        self.transport: LinkTransport | None = None
+        """The transport of the link that is up."""
+        self.reason = "not connected yet"
+        """Why the link is down."""
+        self.changed_s = time.time()
+        self.ups = 0
+        self.ends: Counter[str] = Counter()
+        """How often the link went down, by the kind of the end."""
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.timer: asyncio.TimerHandle | None = None
+        self.wake = asyncio.Event()
+
+    @property
+    def is_up(self) -> bool:
+        """Returns whether both ends have said hello on a connection."""
+        return self.transport is not None
+
+    @property
+    def clock_ahead_s(self) -> float | None:
+        """By how much the clock of the neighbour is ahead; None while that is not known."""
+        connection = self.transport.connection if self.transport is not None else None
+        return connection.ahead_s if connection is not None and connection.round_trip_s else None
+
+    def figures(self) -> dict[str, Any]:
+        """Returns what administrators see of the link."""
+        transport, settings = self.transport, self.gate.settings
+        connection = transport.connection if transport is not None else None
+        return {
+            "neighbour": self.neighbour,
+            "is_up": self.is_up,
+            "reason": None if self.is_up else self.reason,
+            "since_s": round(time.time() - self.changed_s, 3),
+            "dials": self.dials,
+            "address": transport.address if transport is not None else None,
+            "round_trip_s": connection.round_trip_s or None if connection is not None else None,
+            "clock_ahead_s": self.clock_ahead_s,
+            "unsent_bytes": transport.unsent_bytes if transport is not None else 0,
+            "bytes_in": self.bytes_in + (transport.bytes_in if transport is not None else 0),
+            "bytes_out": self.bytes_out + (transport.bytes_out if transport is not None else 0),
+            "ups": self.ups,
+            "ends": dict(self.ends),
+            "hold_down_s": self.detector.hold_s,
+            "gate": {"cut": settings.is_cut, "delay_s": settings.delay_s, "loss": settings.loss},
+        }
+
+
+class OverlayLinks:
+    """All links of one broker. What comes is given to `broker` in turns of the loop, and `turn` asks for the end of
+    one: what was made in it is committed there, and then `flush` writes to each link at once."""
+
+    def __init__(
+        self,
+        overlay: OverlayFile,
+        broker: OverlayBroker,
+        turn: Callable[[], None],
+        warn: Callable[[str], None],
+        note: Callable[[str], None],
+    ):
+        name = broker.name
+        self.identity = LinkIdentity(overlay.name, name, overlay.plan, overlay.read_secret())
+        self.turned_away: Counter[str] = Counter()
+        self._overlay = overlay
+        self._broker = broker
+        self._turn = turn
+        self._warn = warn
+        self._note = note
+        self._security = LinkSecurity(overlay.certificates, name) if overlay.certificates is not None else None
+        times = DetectorTimes(overlay.ping, overlay.suspect, overlay.hold_down, overlay.hold_down_max)
+        dialled = {b for a, b in overlay.plan.links if a == name}
+        self.links = {
+            neighbour: NeighbourLink(neighbour, neighbour in dialled, times)
+            for neighbour in overlay.plan.neighbours(name)
+        }
+        self._sockets: list[socket.socket] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._accepting: set[asyncio.Task[None]] = set()
+        self._waiting: set[LinkTransport] = set()
+        """The transports whose ends have not both said hello yet."""
+        self._told: dict[str, str] = {}
+        self._is_stopped = False
+
+    # What the broker calls.
+
+    def open(self) -> None:
+        """Takes the address for neighbours; ConfigurationError says what is in the way."""
+        address = self._overlay.address(self.identity.broker)
+        self._sockets = bind(address.host, address.port)
+
+    def start(self) -> None:
+        """Begins to accept and to dial."""
+        loop = asyncio.get_running_loop()
+        for sock in self._sockets:
+            loop.add_reader(sock, self._accept, sock)
+        self._tasks = [loop.create_task(self._keep_dialling(link)) for link in self.links.values() if link.dials]
+
+    async def stop(self) -> None:
+        """Ends all links; what was handed to them was sent before."""
+        self._is_stopped = True
+        for sock in self._sockets:
+            asyncio.get_running_loop().remove_reader(sock)
+            sock.close()
+        for task in [*self._tasks, *self._accepting]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *self._accepting, return_exceptions=True)
+        for transport in [*self._waiting, *(link.transport for link in self.links.values() if link.transport)]:
+            transport.end("stopped", "this broker stops")
+        for link in self.links.values():
+            if link.timer is not None:
+                link.timer.cancel()
+
+    def reload(self) -> None:
+        """Reads the certificates again, for connections from now on; those that are up stay."""
+        if self._security is not None:
+            self._security.reload()
+
+    def flush(self) -> None:
+        """Writes to each neighbour what there is for it; to be called when what it promises was committed."""
+        for link in self.links.values():
+            if link.transport is not None:
+                self._flush(link.transport)
+        for transport in list(self._waiting):
+            self._flush(transport)
+
+    def _flush(self, transport: LinkTransport) -> None:
+        connection = transport.connection
+        if connection is None or transport.is_slow:
+            return
+        try:
+            data = connection.output()
+        except PeerError as error:
+            transport.end("broke the rules", str(error))
+            return
+        if data:
+            transport.write(data)
+
+    def change_gate(self, neighbour: str, settings: GateSettings) -> None:
+        """Takes other settings of a gate; ConfigurationError where there is no such link."""
+        if neighbour not in self.links:
+            raise ConfigurationError(f"{neighbour!r} is no neighbour; there are {', '.join(self.links)}")
+        self.links[neighbour].gate.change(settings)
+        self.links[neighbour].wake.set()
+
+    # What transports call.
+
+    def gate_of(self, neighbour: str) -> LinkGate:
+        """Returns the gate in front of what is sent to a neighbour."""
+        return self.links[neighbour].gate
+
+    def admitted(self, transport: LinkTransport) -> LinkConnection:
+        """A neighbour has proven who it is: returns the connection that goes on from here."""
+        link = self.links[transport.neighbour]
+        if link.gate.settings.is_cut:
+            raise PeerError("the link is cut by its gate")
+        if link.transport is not None:
+            link.transport.end("replaced", "the neighbour has connected anew")
+        self._turn()
+        return LinkConnection(self._broker, link.neighbour, calls=link.dials)
+
+    def received(self, transport: LinkTransport, data: bytes) -> None:
+        """Bytes of a neighbour have come: it is there."""
+        link, connection = self.links[transport.neighbour], transport.connection
+        assert connection is not None
+        link.detector.heard(asyncio.get_running_loop().time())
+        try:
+            connection.receive(data, time.time())
+        finally:
+            if connection.is_up and link.transport is not transport:
+                self._opened(link, transport)
+            self._turn()
+
+    def caught_up(self, transport: LinkTransport) -> None:
+        """A neighbour takes bytes again."""
+        self._turn()
+
+    def ended(self, transport: LinkTransport, kind: EndKind, reason: str) -> None:
+        """A transport is over."""
+        self._waiting.discard(transport)
+        link = self.links.get(transport.neighbour)
+        if transport.connection is not None:
+            transport.connection.close(time.time())
+            self._turn()
+        if link is None or link.transport is not transport:
+            if not self._is_stopped:
+                self._failed(transport, reason)
+            return
+        link.transport = None
+        link.bytes_in += transport.bytes_in
+        link.bytes_out += transport.bytes_out
+        link.reason = reason
+        link.changed_s = time.time()
+        link.ends[kind] += 1
+        if link.timer is not None:
+            link.timer.cancel()
+            link.timer = None
+        link.detector.disconnected(asyncio.get_running_loop().time())
+        if not self._is_stopped:
+            self._warn(f"link to {link.neighbour} is down: {reason}")
+        link.wake.set()
+
+    def _opened(self, link: NeighbourLink, transport: LinkTransport) -> None:
+        """Notes that both ends have said hello."""
+        transport.greeted()
+        self._waiting.discard(transport)
+        link.transport = transport
+        link.ups += 1
+        link.changed_s = time.time()
+        link.detector.connected(asyncio.get_running_loop().time())
+        self._plan_tick(link)
+        self._told.pop(link.neighbour, None)
+        link.wake.set()
+        self._note(f"link to {link.neighbour} is up, {transport.address}")
+
+    # Accepting.
+
+    def _accept(self, sock: socket.socket) -> None:
+        while True:
+            try:
+                accepted, _ = sock.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._warn(f"no link can be accepted: {error.strerror}")
+                return
+            if len(self._waiting) + len(self._accepting) >= WAITING_MAX:
+                self._turn_away("too many connections that have not proven who they are")
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            task = asyncio.get_running_loop().create_task(self._admit(accepted))
+            self._accepting.add(task)
+            task.add_done_callback(self._accepting.discard)
+
+    async def _admit(self, accepted: socket.socket) -> None:
+        transport = LinkTransport(self, is_tls=self._security is not None)
+        self._waiting.add(transport)
+        context = self._security.accepting if self._security is not None else None
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: transport, accepted, ssl=context, ssl_handshake_timeout=HANDSHAKE_S if context else None
+            )
+        except (OSError, asyncio.CancelledError) as error:  # SSLError is an OSError
+            self._waiting.discard(transport)
+            accepted.close()
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            self._turn_away(f"TLS: {_reason(error)}")
+
+    def _turn_away(self, reason: str) -> None:
+        """Counts a connection that is not taken. The log is told of the first, the tenth, the hundredth."""
+        count = self.turned_away[reason] = self.turned_away[reason] + 1
+        if str(count).strip("0") == "1":
+            self._warn(f"links: {count} connection(s) turned away: {reason}")
+
+    def _failed(self, transport: LinkTransport, reason: str) -> None:
+        """Notes that a transport ended before both ends had said hello."""
+        link = self.links.get(transport.neighbour)
+        if link is None or not link.dials:
+            self._turn_away(reason)
+            return
+        link.reason = reason
+        link.wake.set()
+        if self._told.get(link.neighbour) != reason:  # dialling goes on, and the reason is often the same
+            self._told[link.neighbour] = reason
+            self._warn(f"link to {link.neighbour} cannot be made: {reason}")
+
+    # Dialling.
+
+    async def _keep_dialling(self, link: NeighbourLink) -> None:
+        loop, wait_s = asyncio.get_running_loop(), BACKOFF_MIN_S
+        while True:
+            link.wake.clear()
+            if not link.is_up and not link.gate.settings.is_cut:
+                await asyncio.sleep(max(0.0, link.detector.may_connect_s - loop.time()))
+                ups = link.ups
+                await self._dial(link)
+                if link.ups > ups:
+                    wait_s = BACKOFF_MIN_S
+            if link.is_up or link.gate.settings.is_cut:
+                await link.wake.wait()
+                continue
+            # A random part keeps brokers that were cut off together from dialling in step.
+            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
+            wait_s = min(2 * wait_s, BACKOFF_MAX_S)
+
+    async def _dial(self, link: NeighbourLink) -> None:
+        """Dials a neighbour once; returns when the link is up or has failed."""
+        transport = LinkTransport(self, link.neighbour, is_tls=self._security is not None)
+        address = self._overlay.address(link.neighbour)
+        context: ssl.SSLContext | None = self._security.dialling if self._security is not None else None
+        loop = asyncio.get_running_loop()
+        link.wake.clear()
+        self._waiting.add(transport)
+        try:
+            async with asyncio.timeout(HANDSHAKE_S):
+                await loop.create_connection(
+                    lambda: transport,
+                    address.host,
+                    address.port,
+                    ssl=context,
+                    server_hostname="" if context is not None else None,
+                )
+        except (OSError, UnicodeError) as error:  # the last for names that cannot be looked up
+            self._waiting.discard(transport)
+            self._failed(transport, f"{address}: {_reason(error)}")
+            return
+        while transport in self._waiting:  # until its end or its deadline
+            await link.wake.wait()
+            link.wake.clear()
+
+    # The detector.
+
+    def _plan_tick(self, link: NeighbourLink) -> None:
+        link.timer = asyncio.get_running_loop().call_at(link.detector.next_timer(), self._tick, link)
+
+    def _tick(self, link: NeighbourLink) -> None:
+        link.timer = None
+        transport = link.transport
+        if transport is None or transport.connection is None:
+            return
+        verdict = link.detector.tick(asyncio.get_running_loop().time())
+        if verdict == "suspect":
+            transport.end("suspected", f"nothing heard for {self._overlay.suspect:g} s")
+            return
+        if verdict == "ask":
+            transport.connection.ping(time.time())
+            self._turn()
+        ahead_s = link.clock_ahead_s or 0.0
+        if abs(ahead_s) > CLOCK_ALARM_S and f"{link.neighbour} clock" not in self._told:
+            self._told[f"{link.neighbour} clock"] = "told"
+            self._warn(f"the clock of {link.neighbour} is {ahead_s:+.3g} s from this one; set them right")
+        self._plan_tick(link)
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"no answer within {HANDSHAKE_S:g} s"
+    if isinstance(error, ssl.SSLError):
+        return str(error.reason or error).lower().replace("_", " ")
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)

@@ -1,0 +1,76 @@
+"""What a broker of an overlay tells administrators: its links, what its neighbours want, and its accounts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from surecast.broker.overlay.overlay_server import OverlayServer
+
+__all__ = ["accounts_of", "links_of", "routes_of"]
+
+
+def links_of(server: OverlayServer) -> dict[str, Any]:
+    """Returns the links of a broker, and who was turned away at its link port."""
+    node, links = server.overlay.node, server.links
+    return {
+        "broker": node.name,
+        "incarnation": node.incarnation,
+        "links": [link.figures() for link in links.links.values()],
+        "turned_away": dict(links.turned_away),
+    }
+
+
+def routes_of(server: OverlayServer, with_filters: bool = False) -> dict[str, Any]:
+    """Returns how many filters each neighbour has announced on each tree, and the filters too if they are wanted."""
+    node = server.overlay.node
+    routes = []
+    for number, tree in enumerate(node.plan.trees):
+        for neighbour in node.plan.tree_neighbours(number, node.name):
+            filters = node.wanted_by(neighbour, number)
+            route: dict[str, Any] = {
+                "tree": number,
+                "neighbour": neighbour,
+                "algorithm": node.plan.algorithm(number, node.name, neighbour),
+                "scheme": tree.scheme,
+                "count": len(filters),
+            }
+            if with_filters:
+                route["filters"] = [str(joint) for joint in filters]
+            routes.append(route)
+    return {"broker": node.name, "routes": routes}
+
+
+def accounts_of(server: OverlayServer) -> dict[str, Any]:
+    """Returns the fate of all events at a broker since it was started, by neighbour, and what does not add up."""
+    node = server.overlay.node
+    accounts, hops, problems = node.accounts, [], []
+    for neighbour, hop in accounts.hops.items():
+        in_custody = node.custody.events_unsent(neighbour)
+        hops.append(
+            {
+                "neighbour": neighbour,
+                "offered": hop.offered,
+                "acknowledged": hop.acknowledged,
+                "lost": hop.lost,
+                "detoured": hop.detoured,
+                "dropped": {reason: count for reason, count in hop.dropped.items() if count},
+                "on_link": hop.on_link,
+                "in_custody": in_custody,
+            }
+        )
+        if problem := hop.problem(in_custody):
+            problems.append(f"{neighbour}: {problem}")
+    return {
+        "broker": node.name,
+        "published": accounts.published,
+        "received": accounts.received,
+        "delivered": accounts.delivered,
+        "duplicates": accounts.duplicates,
+        "too_old": accounts.too_old,
+        "expired": accounts.expired,
+        "refused": accounts.refused,
+        "malformed": server.overlay.deliveries.malformed,
+        "hops": hops,
+        "problems": problems,
+    }

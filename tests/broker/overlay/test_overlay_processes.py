@@ -1,0 +1,185 @@
+"""Overlays of real brokers and real clients: what is delivered, and what brokers that die or freeze cost."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.broker.overlay.conftest import Clients, announced, is_up, plan_for, until
+
+from surecast.broker.overlay.local_overlay import LocalOverlay
+
+Start = Callable[..., tuple[LocalOverlay, Clients]]
+
+CHAIN = (("b1", "b2"), ("b2", "b3"))
+STAR = (("hub", "b1"), ("hub", "b2"), ("b3", "hub"))
+DIAMOND = (("b1", "b2"), ("b1", "b3"), ("b2", "b4"), ("b3", "b4"))
+OVER_B2 = (("b1", "b2"), ("b2", "b4"), ("b1", "b3"))
+SCHEMES = ("none", "buffering", "bypass", "bypass-buffering")
+
+
+def balanced(overlay: LocalOverlay) -> list[str]:
+    """Returns what does not add up at the brokers that run."""
+    return [text for answer in overlay.ask_all("/accounts").values() for text in answer.get("problems", [])]
+
+
+@pytest.mark.parametrize("scheme", ["none", "bypass-buffering"])
+def test_a_chain_delivers_each_message_once_in_order_at_each_qos(scheme: str, start: Start) -> None:
+    overlay, clients = start(plan_for(CHAIN, scheme))
+    random_lengths = random.Random(7)
+    subscribers = {qos: clients.subscribe("b3", f"s{qos}", "stock/#", qos) for qos in (0, 1, 2)}
+    until(lambda: announced(overlay, "b1", "b2") == ["stock/# at QoS 2"], "demand at b1")
+    publisher = clients.publish("b1", "p")
+    payloads: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    for number in range(300):
+        qos = number % 3
+        payload = b"%06d" % number + random_lengths.randbytes(random_lengths.choice([0, 1, 100, 3_000, 20_000]))
+        payloads[qos].append(payload)
+        publisher.publish(f"stock/{qos}", payload, qos)
+    publisher.finish()
+    for granted, subscriber in subscribers.items():
+        until(lambda got=subscriber.got: len(got) >= 300, f"subscriber at QoS {granted}")
+        for qos, wanted in payloads.items():
+            assert subscriber.payloads(f"stock/{qos}") == wanted
+            assert {got for topic, _, got in subscriber.got if topic == f"stock/{qos}"} == {min(qos, granted)}
+    assert overlay.ask("b2", "/accounts")["received"] == 300
+    assert balanced(overlay) == []
+
+
+def test_a_tree_delivers_to_all_branches_that_want_it_and_to_no_other(start: Start) -> None:
+    overlay, clients = start(plan_for(STAR, "buffering"))
+    wants = {"b1": "news/#", "b2": "news/+/sport", "b3": "stock/#"}
+    subscribers = {broker: clients.subscribe(broker, f"s-{broker}", topic, 1) for broker, topic in wants.items()}
+    at_hub = clients.subscribe("hub", "s-hub", "#", 1)
+    until(lambda: all(announced(overlay, "hub", broker) for broker in wants), "demand at the hub")
+    until(lambda: announced(overlay, "b3", "hub") == ["# at QoS 1"], "demand at b3")
+    publisher = clients.publish("b3", "p")
+    for topic in ("news/eu/sport", "news/eu/arts", "stock/acme", "other"):
+        publisher.publish(topic, topic.encode(), 1)
+    publisher.finish()
+    until(lambda: len(at_hub.got) == 4, "all events at the hub")
+    until(lambda: len(subscribers["b1"].got) == 2, "events at b1")
+    until(lambda: len(subscribers["b2"].got) == 1, "events at b2")
+    assert subscribers["b3"].payloads() == [b"stock/acme"]
+    assert overlay.ask("b2", "/accounts")["received"] == 1, "b2 is sent what it wants alone"
+
+
+def drive(publisher: Any, seconds: float, faults: list[tuple[float, Callable[[], None]]]) -> None:
+    """Publishes at QoS 1 and 2 in turn, some 200 a second, and lets things fail at their times."""
+    begun, number, left = time.monotonic(), 0, sorted(faults, key=lambda fault: fault[0])
+    while (elapsed_s := time.monotonic() - begun) < seconds:
+        if left and elapsed_s >= left[0][0]:
+            left.pop(0)[1]()
+        qos = 1 + number % 2
+        publisher.publish(f"stock/{qos}", b"%d" % number, qos)
+        number += 1
+        time.sleep(0.005)
+    for _, fault in left:
+        fault()
+
+
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+@pytest.mark.parametrize(("links", "scheme"), [(CHAIN, "buffering"), (DIAMOND, "bypass-buffering")])
+def test_nothing_acknowledged_is_lost_when_the_broker_in_the_middle_fails(
+    fault: str, links: tuple[tuple[str, str], ...], scheme: str, start: Start
+) -> None:
+    overlay, clients = start(plan_for(links, scheme, OVER_B2 if links is DIAMOND else ()))
+    last = overlay.names[-1]
+    subscriber = clients.subscribe(last, "s", "stock/#", 2)
+    bystander = clients.subscribe("b1", "local", "stock/#", 1)
+    until(lambda: announced(overlay, "b1", "b2") == ["stock/# at QoS 2"], "demand at b1")
+    publisher = clients.publish("b1", "p")
+    middle = overlay.processes["b2"]
+    if fault == "killed":
+        faults = [(1.0, lambda: overlay.kill("b2")), (3.0, lambda: overlay.start("b2"))]
+    else:
+        faults = [(1.0, lambda: middle.send_signal(signal.SIGSTOP)), (3.0, lambda: middle.send_signal(signal.SIGCONT))]
+    before_repair: list[int] = []
+    faults.insert(1, (2.9, lambda: before_repair.extend([len(subscriber.got), len(bystander.got)])))
+    drive(publisher, 4.0, faults)
+    publisher.finish()
+    wanted = publisher.acknowledged()
+    until(lambda: wanted <= set(subscriber.payloads()), "all acknowledged events")
+    assert subscriber.doubled("stock/2") == []
+    until(lambda: wanted <= set(bystander.payloads()), "all events at the client beside the publisher")
+    assert before_repair[1] > 300, "a client of the publisher's broker is served while the neighbour is down"
+    if scheme == "bypass-buffering":
+        assert before_repair[0] > 200, "events go around the broker that is down"
+    assert balanced(overlay) == []
+
+
+def test_what_waits_on_disk_survives_the_death_of_both_brokers(start: Start) -> None:
+    overlay, clients = start(plan_for(CHAIN, "buffering"))
+    subscriber = clients.subscribe("b3", "s", "stock/#", 1)
+    until(lambda: announced(overlay, "b1", "b2") == ["stock/# at QoS 1"], "demand at b1")
+    overlay.kill("b2")
+    until(lambda: not is_up(overlay, "b1", "b2"), "b1 notices")
+    publisher = clients.publish("b1", "p")
+    for number in range(50):
+        publisher.publish("stock/acme", b"%d" % number, 1)
+    publisher.finish()
+    before = overlay.ask("b1", "/links")["incarnation"]
+    overlay.kill("b1")
+    overlay.start("b1", "b2")
+    overlay.wait_ready()
+    assert overlay.ask("b1", "/links")["incarnation"] > before
+    until(lambda: len(set(subscriber.payloads())) == 50, "the events that waited")
+
+
+def test_without_buffering_a_cut_that_ends_in_time_loses_nothing(start: Start) -> None:
+    overlay, clients = start(plan_for(CHAIN, "none"))
+    subscriber = clients.subscribe("b3", "s", "stock/#", 1)
+    until(lambda: announced(overlay, "b1", "b2") == ["stock/# at QoS 1"], "demand at b1")
+    publisher = clients.publish("b1", "p")
+
+    def gate(cut: bool) -> None:
+        for broker, neighbour in (("b2", "b3"), ("b3", "b2")):
+            overlay.ask(broker, "/gate", {"neighbour": neighbour, "cut": str(cut).lower()}, "POST")
+
+    drive(publisher, 3.0, [(0.5, lambda: gate(True)), (2.0, lambda: gate(False))])
+    publisher.finish()
+    links = {link["neighbour"]: link for link in overlay.ask("b2", "/links")["links"]}
+    assert links["b3"]["ups"] >= 2 or not links["b3"]["is_up"], "the cut was noticed"
+    until(lambda: len(set(subscriber.payloads())) == len(publisher.sent), "all events")
+    assert subscriber.doubled() == [], "a link that resumes repeats nothing"
+    assert subscriber.payloads("stock/1") == sorted(subscriber.payloads("stock/1"), key=int)
+    assert balanced(overlay) == []
+
+
+def test_a_slow_and_lossy_link_keeps_order(start: Start) -> None:
+    overlay, clients = start(plan_for(CHAIN, "bypass"))
+    subscriber = clients.subscribe("b3", "s", "stock/#", 2)
+    until(lambda: announced(overlay, "b1", "b2") == ["stock/# at QoS 2"], "demand at b1")
+    overlay.ask("b2", "/gate", {"neighbour": "b3", "delay_s": 0.05, "loss": 0.02}, "POST")
+    publisher = clients.publish("b1", "p")
+    drive(publisher, 2.0, [])
+    publisher.finish()
+    until(lambda: len(subscriber.got) >= len(publisher.sent), "all events")
+    for qos, topic in ((1, "stock/1"), (2, "stock/2")):  # a client hands out QoS 2 later than QoS 1
+        assert subscriber.payloads(topic) == [b"%d" % number for number in range(qos - 1, len(publisher.sent), 2)]
+
+
+def test_a_neighbour_that_takes_nothing_stops_no_local_client(start: Start) -> None:
+    """Beyond what may wait for a frozen neighbour, publishers to it wait; those to local subscribers do not."""
+    plan = plan_for(CHAIN, "buffering")
+    overlay, clients = start(plan, custody=200, suspect="60s")
+    clients.subscribe("b3", "far", "far/#", 1)
+    near = clients.subscribe("b1", "near", "near/#", 1)
+    until(lambda: announced(overlay, "b1", "b2") == ["far/# at QoS 1"], "demand at b1")
+    overlay.processes["b2"].send_signal(signal.SIGSTOP)
+    try:
+        flood = clients.publish("b1", "flood")
+        for number in range(2_000):
+            flood.publish("far/a", b"%d" % number, 1)
+        time.sleep(1.0)
+        local = clients.publish("b1", "local")
+        for number in range(100):
+            local.publish("near/a", b"%d" % number, 1)
+        until(lambda: len(near.got) == 100, "events of the local client")
+    finally:
+        overlay.processes["b2"].send_signal(signal.SIGCONT)
+    flood.finish()
