@@ -10,7 +10,8 @@ import pytest
 
 from surecast.errors import AssumptionError
 from surecast.planning import admit, choose_homes, compare_schemes, improvements, plan_deployment
-from surecast.planning.reliability_advice import alternatives_of, reliabilities
+from surecast.planning.reliability_advice import alternatives_of
+from surecast.prediction.reliability import predict_reliability, subscriber_reliabilities
 from surecast.scenario import System, build, parse_text
 
 CHAIN = """
@@ -39,6 +40,11 @@ targets: {reliability: %(target)s}
 
 def system(links: str = "chain", scheme: str = "periodic-subscription", target: float = 0.75) -> System:
     return build(parse_text(CHAIN % {"links": links, "scheme": scheme, "target": target}))
+
+
+def reliabilities(system: System, scheme: str) -> dict[str, float]:
+    """The predicted reliability of each subscriber, from a whole report."""
+    return predict_reliability(system, [scheme]).values("reliability", scope="subscriber", variant=scheme)
 
 
 def moved(original: System, subscriber: str, home: int) -> System:
@@ -170,3 +176,10 @@ def test_deployment_refuses_static_schemes_and_admits_defeat() -> None:
     hopeless = plan_deployment(system(scheme="bypass", target=0.999), most=1)
     assert not hopeless.met
     assert np.isfinite(hopeless.mean[-1])
+
+
+@pytest.mark.parametrize("scheme", ["none", "periodic-subscription", "buffering", "bypass", "bypass-buffering"])
+@pytest.mark.parametrize("links", ["chain", "ring"])
+def test_reliabilities_alone_are_those_of_the_report(links: str, scheme: str) -> None:
+    described = system(links, scheme)
+    assert subscriber_reliabilities(described, scheme) == reliabilities(described, scheme)

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from surecast.errors import AssumptionError
-from surecast.planning.reliability_advice import current_scheme, reliabilities
+from surecast.planning.reliability_advice import current_scheme
+from surecast.prediction.reliability import subscriber_reliabilities
 from surecast.scenario import Broker, Failures, OverlayLink, System, parse_distribution
 
 __all__ = ["Addition", "Deployment", "plan_deployment"]
@@ -133,7 +134,7 @@ def _cheaper_sets(options: list[Addition], greedy: Deployment, most: int) -> lis
 
 def _shortfall(system: System, scheme: str) -> tuple[int, float, float]:
     """Returns how many subscribers are below target, their total shortfall, and the mean reliability."""
-    values = reliabilities(system, scheme)
+    values = subscriber_reliabilities(system, scheme)
     gaps = [
         s.reliability_target - values[s.name]
         for s in system.subscribers

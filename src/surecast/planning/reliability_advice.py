@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError
-from surecast.prediction import predict_reliability
+from surecast.prediction.reliability import predict_reliability, subscriber_reliabilities
 from surecast.report import QoSReport
 from surecast.scenario import Failures, Subscriber, System
 from surecast.scenario.spec.delivery import SCHEMES as ALL_SCHEMES
@@ -28,7 +28,6 @@ __all__ = [
     "current_scheme",
     "improvements",
     "message_price",
-    "reliabilities",
 ]
 
 SCHEMES = ALL_SCHEMES[1:]
@@ -80,11 +79,6 @@ def message_price(report: QoSReport, scheme: str) -> float:
     figures = list(report.figures(scope="system", metric="messages_per_event", variant=scheme))
     total = [figure.value for figure in figures if not figure.detail]
     return total[0] if total else sum(figure.value for figure in figures)
-
-
-def reliabilities(system: System, scheme: str) -> dict[str, float]:
-    """Returns the predicted reliability of each subscriber that has one."""
-    return predict_reliability(system, [scheme]).values("reliability", scope="subscriber", variant=scheme)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +249,7 @@ def _with(system: System, kind: str, index: int, failures: Failures | None) -> S
 
 
 def _mean(system: System, scheme: str) -> float:
-    values = reliabilities(system, scheme)
+    values = subscriber_reliabilities(system, scheme)
     if not values:
         raise AssumptionError("no subscriber wants what is published: there is no reliability to improve")
     return sum(values.values()) / len(values)

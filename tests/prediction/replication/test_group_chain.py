@@ -114,15 +114,15 @@ def test_it_is_what_a_simulation_of_replicas_gives(replicas: int, repair: str) -
         error_s = law.mean_s * math.sqrt(law.squared_cv / len(values))
         assert values.mean() == pytest.approx(law.mean_s, abs=4 * error_s)
     lengths = np.concatenate(outages)
-    for q in (0.5, 0.9):
-        assert np.mean(lengths <= found.down_quantile_s(q)) == pytest.approx(q, abs=0.02)
+    for q, length_s in zip((0.5, 0.9), found.down_quantiles_s((0.5, 0.9)), strict=True):
+        assert np.mean(lengths <= length_s) == pytest.approx(q, abs=0.02)
 
 
 def test_elections_in_stages_have_the_same_mean_and_less_variation() -> None:
     one, many = chain_of(3, GAP_S), chain_of(3, GAP_S, stages=20)
     assert many.availability == pytest.approx(one.availability, rel=1e-3)
     assert many.down_tail(2 * GAP_S) < one.down_tail(2 * GAP_S)
-    assert many.down_quantile_s(0.3) == pytest.approx(GAP_S, rel=0.2)
+    assert many.down_quantiles_s([0.3])[0] == pytest.approx(GAP_S, rel=0.2)
 
 
 @pytest.mark.parametrize("law", [{"distribution": "erlang", "mean": "90s", "stages": 3}, "90s"])
@@ -173,8 +173,24 @@ def test_the_small_chain_is_reversible_and_near_the_exact_one(replicas: int, rep
 
 def test_quantiles_grow() -> None:
     found = chain_of(5, GAP_S)
-    lengths = [found.down_quantile_s(q) for q in (0.1, 0.5, 0.9, 0.99)]
+    lengths = found.down_quantiles_s((0.1, 0.5, 0.9, 0.99))
     assert all(a < b for a, b in pairwise(lengths))
+
+
+@pytest.mark.parametrize("up_s", ["90s", "40d"])
+@pytest.mark.parametrize("gap_s", [2e-3, GAP_S, 50.0])
+@pytest.mark.parametrize("replicas", [1, 3, 5])
+def test_a_quantile_is_exceeded_as_often_as_it_says(replicas: int, gap_s: float, up_s: str) -> None:
+    """Elections of milliseconds and repairs of hours stand in one chain; the tail is a matrix exponential in one go."""
+    failures = Failures(
+        parse_distribution(up_s), parse_distribution({"distribution": "erlang", "stages": 2, "mean": "3h"})
+    )
+    found = group_chain(Group(replicas, failures=failures), gap_s, 2)
+    assert found is not None
+    shares = (1e-4, 0.3, 0.5, 0.9, 0.999)
+    for share, length_s in zip(shares, found.down_quantiles_s(shares), strict=True):
+        assert found.down_tail(length_s) == pytest.approx(1.0 - share, rel=1e-5)
+    assert found.down_quantiles_s(()) == []
 
 
 def test_replicas_that_never_fail_have_no_chain() -> None:

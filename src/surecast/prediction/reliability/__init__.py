@@ -3,7 +3,7 @@
 from surecast.prediction.reliability.delay import PhaseTypeDelay, route_delay
 from surecast.prediction.reliability.disjoint import disjoint_path_bound, disjoint_paths
 from surecast.prediction.reliability.phase_fit import fit_phase_type
-from surecast.prediction.reliability.reliability_report import predict_reliability
+from surecast.prediction.reliability.reliability_report import predict_reliability, subscriber_reliabilities
 from surecast.prediction.reliability.sampling import sample_connections
 from surecast.prediction.reliability.scheme_reliability import SCHEMES
 from surecast.prediction.reliability.two_terminal import ConnectionSolver, connection_probability
@@ -19,4 +19,5 @@ __all__ = [
     "predict_reliability",
     "route_delay",
     "sample_connections",
+    "subscriber_reliabilities",
 ]

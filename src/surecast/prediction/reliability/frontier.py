@@ -8,6 +8,7 @@ States that agree are merged, so their number depends on the width of the fronti
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,21 +38,41 @@ class FrontierSteps:
     width: int
 
 
+Neighbours = tuple[tuple[int, tuple[int, ...]], ...]
+"""The neighbours of each broker of a graph, whatever the availability of its links."""
+Step = tuple[int, int, int, int, int]
+"""A step's kind, two places or a label, and the one broker or two whose availability it has; -1: none."""
+ORDERS_MAX = 20_000
+"""Orders of sweeps that are remembered: a search for improvements asks for the same pairs of the same graph again."""
+
+
 def plan_sweep(
     adjacency: dict[int, dict[int, float]], node_up: dict[int, float], source: int, target: int
 ) -> FrontierSteps:
     """Returns an order that keeps the frontier narrow: the best of a greedy order from either end."""
-    plans = [_steps(adjacency, node_up, source, target, first) for first in (source, target)]
-    return min(plans, key=lambda plan: plan[0])[1]
+    graph = tuple((v, tuple(neighbours)) for v, neighbours in adjacency.items())
+    steps, width = _order(graph, source, target)
+    up = [1.0 if a < 0 else node_up[a] if b < 0 else adjacency[a][b] for _, _, _, a, b in steps]
+    kind, first, second = np.array([step[:3] for step in steps], dtype=np.int64).T.copy()
+    return FrontierSteps(kind, first, second, np.array(up), width)
+
+
+@lru_cache(maxsize=ORDERS_MAX)
+def _order(graph: Neighbours, source: int, target: int) -> tuple[tuple[Step, ...], int]:
+    """Returns the steps of the better of two greedy orders, and the width of the frontier."""
+    adjacency = dict(graph)
+    _, steps, width = min((_steps(adjacency, source, target, first) for first in (source, target)), key=lambda o: o[0])
+    return steps, width
 
 
 def _steps(
-    adjacency: dict[int, dict[int, float]], node_up: dict[int, float], source: int, target: int, first: int
-) -> tuple[tuple[int, int], FrontierSteps]:
+    adjacency: dict[int, tuple[int, ...]], source: int, target: int, first: int
+) -> tuple[tuple[int, int], tuple[Step, ...], int]:
+    """Returns the width and cost of an order that begins at a broker, its steps, and its width."""
     left = {v: set(neighbours) for v, neighbours in adjacency.items()}
     slots: dict[int, int] = {}
     free: list[int] = []
-    steps: list[tuple[int, int, int, float]] = []
+    steps: list[Step] = []
     width = cost = 0
     waiting = set(adjacency)
     entered: dict[int, int] = {}
@@ -64,29 +85,28 @@ def _steps(
         width = max(width, len(slots))
         cost += 3 ** len(slots)
         label = {source: _SOURCE, target: _TARGET}.get(chosen, _OTHER)
-        steps.append((_TAKE, slot, label, 1.0 if label != _OTHER else node_up[chosen]))
+        steps.append((_TAKE, slot, label, chosen if label == _OTHER else -1, -1))
         for other in sorted(adjacency[chosen], key=lambda v: entered.get(v, -1)):
             if other in slots:
-                steps.append((_LINK, slots[other], slot, adjacency[chosen][other]))
+                steps.append((_LINK, slots[other], slot, chosen, other))
                 for u, v in ((other, chosen), (chosen, other)):
                     left[u].discard(v)
                 if not left[other]:
                     free.append(slots.pop(other))
-                    steps.append((_DROP, free[-1], 0, 1.0))
+                    steps.append((_DROP, free[-1], 0, -1, -1))
         if not left[chosen]:
             free.append(slots.pop(chosen))
-            steps.append((_DROP, free[-1], 0, 1.0))
+            steps.append((_DROP, free[-1], 0, -1, -1))
         free.sort(reverse=True)
         near = {v for other in slots for v in adjacency[other] if v in waiting} or waiting
         if near:
             chosen = min(near, key=lambda v: _growth(v, adjacency, left, slots, entered))
-    kind, a, b = [np.array([step[i] for step in steps], dtype=np.int64) for i in range(3)]
-    return (width, cost), FrontierSteps(kind, a, b, np.array([step[3] for step in steps]), width)
+    return (width, cost), tuple(steps), width
 
 
 def _growth(
     v: int,
-    adjacency: dict[int, dict[int, float]],
+    adjacency: dict[int, tuple[int, ...]],
     left: dict[int, set[int]],
     slots: dict[int, int],
     entered: dict[int, int],

@@ -6,8 +6,7 @@ those up; then, and whenever a majority is up again, nobody leads until an elect
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,7 +30,8 @@ State = tuple[Counts, Counts, int, int]
 
 STAGES_MAX = 3
 """Stages of an Erlang fit of a replica's times, as for other components of the reliability model."""
-_LEAST = 1e-300
+TERMS = 30
+"""Terms of the exponential of a matrix whose entries are at most 1: what is left out is below all rounding."""
 STATES_MAX = 1500
 """States of a chain at most."""
 
@@ -103,22 +103,44 @@ class GroupChain:
         initial, matrix = self.down
         return float(np.clip(initial @ expm(matrix * time_s).sum(axis=1), 0.0, 1.0))
 
-    def down_quantile_s(self, share: float) -> float:
-        """Returns the length that this share of the outages does not exceed."""
+    def down_quantiles_s(self, shares: Sequence[float]) -> list[float]:
+        """Returns for each share the length that so many of the outages do not exceed.
 
-        def excess(time_s: float) -> float:
-            """Returns a value with the sign of the tail's difference from its aim, nearly linear in time."""
-            return math.log(max(self.down_tail(time_s), _LEAST) / (1.0 - share))
-
-        low, high = 0.0, self.down_mean_s
-        while excess(high) > 0.0:
-            low, high = high, 2.0 * high
-        return float(brentq(excess, low, high, xtol=1e-12 * high, rtol=1e-9))
+        The times of a chain span from milliseconds of elections to days of repairs. So it is moved by steps of a time
+        that is short for all of them, by two of these, by four and so on: each step's matrix is the square of the one
+        before. A length is then put together from the longest steps that still fall short of it.
+        """
+        initial, matrix = self.down
+        step_s = 1.0 / float(-matrix.diagonal().min())
+        powers = [np.asarray(expm(matrix * step_s), dtype=np.float64)]
+        least = 1.0 - max(shares, default=0.0)
+        while float((initial @ powers[-1]).sum()) > least:
+            powers.append(powers[-1] @ powers[-1])
+        return [_quantile_s(initial, matrix, step_s, powers, share) for share in shares]
 
     def failures(self) -> Failures:
         """Up and down times for whatever takes those of a broker: right in distribution, taken as independent."""
         up, down = (_phase_type(*part) for part in (self.up_time, self.down))
         return Failures(up, down)
+
+
+def _quantile_s(initial: Array, matrix: Array, step_s: float, powers: Sequence[Array], share: float) -> float:
+    """Returns a quantile of a phase type; `powers` move it by `step_s`, twice that, four times that, ..."""
+    reached, time_s, aim = initial, 0.0, 1.0 - share
+    for doublings in reversed(range(len(powers))):
+        moved = reached @ powers[doublings]
+        if float(moved.sum()) > aim:
+            reached, time_s = moved, time_s + step_s * 2.0**doublings
+    # What is missing is less than the short step: there the tail is a power series that ends soon.
+    terms, series = reached, [float(reached.sum())]
+    for order in range(1, TERMS + 1):
+        terms = terms @ matrix * (step_s / order)
+        series.append(float(terms.sum()))
+
+    def excess(part: float) -> float:
+        return float(np.polyval(series[::-1], part)) - aim
+
+    return time_s + step_s * (float(brentq(excess, 0.0, 1.0, xtol=1e-12)) if excess(1.0) < 0.0 else 1.0)
 
 
 def group_chain(group: Group, gap_s: float = 0.0, stages: int = 1) -> GroupChain | None:

@@ -113,8 +113,8 @@ def _add_availability(
     add("availability", chain.availability)
     add("mtbf_s", chain.up_mean_s)
     add("mttr_s", chain.down_mean_s)
-    for q in quantiles:
-        add("outage_quantile_s", chain.down_quantile_s(q), f"p{100 * q:.10g}")
+    for q, length_s in zip(quantiles, chain.down_quantiles_s(quantiles), strict=True):
+        add("outage_quantile_s", length_s, f"p{100 * q:.10g}")
     if group.replicas > 1:
         builder.note(
             f"broker {name}: an election of {gap_s:.3g} s on average follows the failure of a leader and "
