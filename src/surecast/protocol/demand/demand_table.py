@@ -101,17 +101,10 @@ class DemandTable:
 
     def apply(self, neighbour: str, change: DemandChange) -> None:
         """Takes in what a neighbour announced and revoked: all of it or, where it is wrong, nothing."""
+        net = _net(change)
         held = self.held[neighbour]
-        if len(change.added) + len(change.removed) == 1:
-            net = dict.fromkeys(change.added, 1) or dict.fromkeys(change.removed, -1)
-        else:
-            net = dict.fromkeys([*change.added, *change.removed], 0)
-            for joint in change.added:
-                net[joint] += 1
-            for joint in change.removed:
-                net[joint] -= 1
         for joint, number in net.items():
-            if joint.qos not in (0, 1, 2):
+            if not 0 <= joint.qos <= _QOS_MAX:
                 raise PeerError(f"{neighbour} announced a filter at QoS {joint.qos}")
             if not joint.content.satisfiable:
                 raise PeerError(f"{neighbour} announced a filter that no event can match; such filters stay local")
@@ -123,11 +116,10 @@ class DemandTable:
             raise PeerError(f"{neighbour} announced {size} filters; at most {self._filters_max} are taken")
         self.size += growth
         for joint, number in net.items():
-            before = held.count(joint)
-            held.shift(joint, number)
-            if number > 0 and not before:
+            count = held.shift(joint, number)
+            if number > 0 and count == number:
                 self._file(neighbour, joint)
-            elif number < 0 and before == -number:
+            elif number < 0 and not count:
                 self._unfile(neighbour, joint)
 
     def find(self, topic: str) -> TopicDemand:
@@ -195,3 +187,15 @@ class DemandTable:
             self._found.clear()
         else:
             self._found.pop(topic_filter, None)
+
+
+def _net(change: DemandChange) -> dict[JointFilter, int]:
+    """By how much the number of each filter changes."""
+    if not change.removed and len(change.added) == 1:
+        return {change.added[0]: 1}
+    net: dict[JointFilter, int] = {}
+    for joint in change.added:
+        net[joint] = net.get(joint, 0) + 1
+    for joint in change.removed:
+        net[joint] = net.get(joint, 0) - 1
+    return net

@@ -89,8 +89,8 @@ class FilterHashes:
         some: Iterable[JointFilter] = self._counts if bucket is None else self._buckets.get(bucket, ())
         return [joint for joint in sorted(some, key=lambda one: one.order) for _ in range(self._counts[joint])]
 
-    def shift(self, joint: JointFilter, by: int) -> None:
-        """Takes a filter in so many times, or out, with a negative number."""
+    def shift(self, joint: JointFilter, by: int) -> int:
+        """Takes a filter in so many times, or out, with a negative number; returns how often it is there now."""
         number = self._counts.get(joint, 0) + by
         if number > 0:
             self._counts[joint] = number
@@ -104,6 +104,7 @@ class FilterHashes:
             self._unsummed[joint] = unsummed
         else:
             self._unsummed.pop(joint, None)
+        return number
 
     def _sum_up(self) -> None:
         for joint, by in self._unsummed.items():

@@ -22,9 +22,10 @@ EVERY_CONTENT: Final = Filter()
 _SAME: Final = {"+/#": "#", "/+/#": "/#"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class JointFilter:
-    """A topic filter, a content filter, and the highest QoS of the subscriptions that they stand for.
+    """A topic filter, a content filter, and the highest QoS of the subscriptions that they stand for. Nobody changes
+    one that was made: what is found out about it is kept.
 
     >>> from surecast.protocol.filters import parse
     >>> wide, narrow = JointFilter("stock/#", qos=1), JointFilter("stock/+", parse("price > 35"))
@@ -38,17 +39,17 @@ class JointFilter:
     content: Filter = EVERY_CONTENT
     qos: int = 0
     _hash: int | None = field(default=None, init=False, compare=False, repr=False)
+    _text: str | None = field(default=None, init=False, compare=False, repr=False)
     _digest: tuple[int, int] | None = field(default=None, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.topic in _SAME:
-            object.__setattr__(self, "topic", _SAME[self.topic])
+            self.topic = _SAME[self.topic]
 
     def __hash__(self) -> int:
         value = self._hash  # tables and summaries of every broker on the way look a filter up
         if value is None:
-            value = hash((self.topic, self.content, self.qos))
-            object.__setattr__(self, "_hash", value)
+            value = self._hash = hash((self.topic, self.content, self.qos))
         return value
 
     def __reduce__(self) -> tuple[type[JointFilter], tuple[str, Filter, int]]:
@@ -57,21 +58,28 @@ class JointFilter:
     @property
     def order(self) -> tuple[str, int, str]:
         """Sorts joint filters alike everywhere, whatever the order in which they came."""
-        return (self.topic, self.qos, str(self.content))
+        return (self.topic, self.qos, self.content_text)
+
+    @property
+    def content_text(self) -> str:
+        """The content filter as text that is read as an equal one; empty where it is for every content."""
+        text = self._text
+        if text is None:
+            text = self._text = "" if self.content == EVERY_CONTENT else str(self.content)
+        return text
 
     @property
     def digest(self) -> tuple[int, int]:
         """Two numbers, of 16 and 64 bits, that are the same for equal filters at all brokers."""
         digest = self._digest
         if digest is None:
-            text = f"{self.topic}\0{self.qos}\0{self.content}".encode("utf-8", "surrogatepass")
+            text = f"{self.topic}\0{self.qos}\0{self.content_text}".encode("utf-8", "surrogatepass")
             both = blake2b(text, digest_size=10).digest()
-            digest = int.from_bytes(both[:2], "big"), int.from_bytes(both[2:], "big")
-            object.__setattr__(self, "_digest", digest)
+            digest = self._digest = int.from_bytes(both[:2], "big"), int.from_bytes(both[2:], "big")
         return digest
 
     def __str__(self) -> str:
-        content = "" if self.content == EVERY_CONTENT else f" where {self.content}"
+        content = f" where {self.content_text}" if self.content_text else ""
         return f"{self.topic}{content} at QoS {self.qos}"
 
     @property

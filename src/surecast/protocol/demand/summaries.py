@@ -22,9 +22,9 @@ __all__ = ["SUMMARIES", "DemandChange", "DemandSummary", "register_summary", "un
 _Key = TypeVar("_Key")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DemandChange:
-    """The demand behind a link changes: these filters go, those come.
+    """The demand behind a link changes: these filters go, those come. Nobody changes one that was made.
 
     Each subscription and each revocation costs at most one change per link: a revocation carries along all that it
     uncovers, a subscription all that it makes superfluous (*capacity* Eq. 18). A filter may be named repeatedly where

@@ -42,7 +42,7 @@ _AROUND: Final = "\0"
 _EVERYTHING: Final = JointFilter("#", qos=2)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class DemandUpdate:
     """The demand behind the sender changes."""
 
@@ -112,10 +112,8 @@ class TreeDemand:
 
     def local(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> _Outgoing:
         """Takes in a change of the demand of the broker's own clients; returns what to send to whom."""
-        wanted = DemandChange(
-            tuple(joint for joint in removed if joint.satisfiable), tuple(joint for joint in added if joint.satisfiable)
-        )
-        return self._apply(LOCAL, wanted)
+        gone = tuple([joint for joint in removed if joint.content.satisfiable])
+        return self._apply(LOCAL, DemandChange(gone, tuple([joint for joint in added if joint.content.satisfiable])))
 
     def compare(self, neighbour: str, is_resumed: bool = False) -> _Outgoing:
         """Begins a comparison with a neighbour, at a link-up or a refresh; `is_resumed` says that no update is lost."""

@@ -96,6 +96,19 @@ class Filter:
                 return False
         return True
 
+    def of_any_class(self) -> Filter:
+        """Returns the filter with the same constraints for events of any class.
+
+        >>> print(Filter("Stock", {"price": Interval(1, 2)}).of_any_class())
+        price in [1, 2]
+        """
+        other = object.__new__(Filter)
+        object.__setattr__(other, "class_name", None)
+        object.__setattr__(other, "constraints", self.constraints)
+        object.__setattr__(other, "satisfiable", self.satisfiable)
+        object.__setattr__(other, "_hash", None)
+        return other
+
     def covers(self, other: Filter) -> bool:
         """Returns whether this filter matches every event that the other matches.
 

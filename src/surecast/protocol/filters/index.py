@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from math import isinf
 from typing import Final, Generic, TypeVar
 
@@ -128,15 +128,15 @@ class _Attribute(Generic[K]):
             del self.existing[entry.serial]
         return not (len(self.intervals) or self.prefixes or self.existing)
 
-    def find(self, value: Value) -> Iterator[_Entry[K]]:
+    def find(self, value: Value, found: list[_Entry[K]]) -> None:
         if self.existing:
-            yield from self.existing.values()
+            found += self.existing.values()
         if not isinstance(value, str):
-            yield from self.intervals.holding(value)
+            self.intervals.find(value, found)
             return
         for length in self.lengths:
             if length <= len(value):
-                yield from self.prefixes.get(value[:length], {}).values()
+                found += self.prefixes.get(value[:length], {}).values()
 
 
 class _Node(Generic[K]):
@@ -184,13 +184,14 @@ class _Node(Generic[K]):
         if self.here is not None:
             found.append(self.here)
         for name, value in values.items():
-            table = self.below.get(name)
-            child = table.get(value) if table is not None else None
-            if child is not None:
-                child.find(values, found)
+            if self.below:
+                table = self.below.get(name)
+                child = table.get(value) if table is not None else None
+                if child is not None:
+                    child.find(values, found)
             attribute = self.attributes.get(name)
             if attribute is not None:
-                found.extend(attribute.find(value))
+                attribute.find(value, found)
 
 
 class FilterIndex(Generic[K]):

@@ -90,8 +90,13 @@ class IntervalTable(Generic[T]):
 
     def holding(self, value: float) -> list[T]:
         """The items whose interval holds a number."""
-        key = _key(value)
         found: list[T] = []
+        self.find(value, found)
+        return found
+
+    def find(self, value: float, found: list[T]) -> None:
+        """Adds the items whose interval holds a number to a list."""
+        key = _key(value)
         for level, nodes in self._levels.items():
             node = nodes.get(key >> level)
             if node is None:
@@ -107,7 +112,6 @@ class IntervalTable(Generic[T]):
                 found += highs.items[bisect_left(highs.ends, (value, 0, -inf)) :]
             else:
                 found += lows.items[: bisect_right(lows.ends, (value, 0, inf))]
-        return found
 
 
 def _low_end(interval: Interval, serial: int) -> _End:

@@ -156,6 +156,7 @@ class LinkSession(Generic[T]):
         self._again: list[NumberedFrame[T]] = []
         self._credit_at_first = 0
         self._unreleased_bytes = 0
+        self._credit_part = -(-window // _CREDIT_PARTS)
         self._has_new_credit = False
         self._is_hello_void = False
         self._given_up: tuple[SessionName, int, int] | None = None
@@ -167,6 +168,15 @@ class LinkSession(Generic[T]):
         queued = self._lanes.get(lane) or self._lane(lane)
         queued.queue.append((size, content))
         queued.waiting += size
+
+    def put_unless_full(self, lane: int, size: int, content: T, bytes_max: int) -> bool:
+        """Takes a frame for a lane unless more than so many bytes wait on it; returns whether it did."""
+        queued = self._lanes.get(lane) or self._lane(lane)
+        if queued.waiting > bytes_max:
+            return False
+        queued.queue.append((size, content))
+        queued.waiting += size
+        return True
 
     def credit(self, lane: int) -> int:
         """Returns the bytes that a lane may send now, besides what waits on it; zero or less where there are none."""
@@ -239,10 +249,13 @@ class LinkSession(Generic[T]):
             self._unreleased_bytes -= size
             self._has_new_credit = True
 
+    @property
+    def has_unreleased(self) -> bool:
+        """True if a good part of the credit was used and not given back yet."""
+        return self._unreleased_bytes >= self._credit_part
+
     def unreleased(self) -> list[tuple[int, int]]:
-        """Returns the lanes whose credit was used and not given back yet, with its bytes; none where it is little."""
-        if self._unreleased_bytes * _CREDIT_PARTS < self.window:
-            return []
+        """Returns the lanes whose credit was used and not given back yet, with its bytes."""
         return [(n, lane.taken - lane.released) for n, lane in self._lanes.items() if lane.taken > lane.released]
 
     def ack(self, frames: int = 1) -> LinkAck | None:

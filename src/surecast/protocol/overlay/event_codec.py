@@ -95,11 +95,22 @@ def event_bytes(events: Events) -> int:
     body = batch.body
     size = _HEAD.size + len(_names(events))
     if batch.attributes:
-        size += len(_ATTRIBUTES.encode(_Each(batch.attributes)))
+        size += 4 + sum(map(_attributes_bytes, batch.attributes))
     if body is not None:
         size += body.size
         if isinstance(body, PublishBatch | MessageRun) and not _is_equal(body.ends):
             size += 4 * len(body.ends)
+    return size
+
+
+def _attributes_bytes(attributes: Mapping[str, Value]) -> int:
+    size = 2 + 7 * len(attributes)
+    for name, value in attributes.items():
+        size += len(name) if name.isascii() else len(name.encode())
+        if isinstance(value, str):
+            size += len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass"))
+        else:
+            size += len(str(value)) if isinstance(value, int) else 8
     return size
 
 

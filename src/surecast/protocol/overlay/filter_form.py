@@ -25,7 +25,7 @@ class _FilterForm(Form):
         joint: JointFilter = value
         TEXT.write(joint.topic, parts)
         U8.write(joint.qos, parts)
-        _CONTENT.write("" if joint.content == EVERY_CONTENT else joint.order[2], parts)
+        _CONTENT.write(joint.content_text, parts)
 
     def read(self, data: bytes, at: int) -> tuple[Any, int]:
         topic, at = TEXT.read(data, at)

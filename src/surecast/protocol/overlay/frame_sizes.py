@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from surecast.protocol.demand import EVERY_CONTENT, DemandBucket, DemandHashes, DemandUpdate, JointFilter, Subscription
+from surecast.protocol.demand import DemandBucket, DemandHashes, DemandUpdate, JointFilter, Subscription
 from surecast.protocol.overlay.event_codec import event_bytes
 from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, UnknownFrame
 
@@ -38,8 +38,7 @@ def _text_bytes(text: str) -> int:
 def _filters_bytes(filters: Iterable[JointFilter]) -> int:
     size = 4
     for joint in filters:
-        content = "" if joint.content == EVERY_CONTENT else joint.order[2]
-        size += _text_bytes(joint.topic) + 3 + _text_bytes(content)
+        size += _text_bytes(joint.topic) + 3 + _text_bytes(joint.content_text)
     return size
 
 

@@ -66,12 +66,14 @@ class NodeDemand:
                 self._subscriptions[number] = self._make_subscriptions(number, incarnation)
             else:
                 self._trees[number] = TreeDemand(number, *self._shape(number))
+        self._tables = {number: demand.table for number, demand in self._trees.items()}
         self._arounds: dict[tuple[int, str, str], str] = {}
 
     def find(self, tree: int, topic: str, now: float) -> TopicDemand:
         """Returns who wants events of a topic."""
-        if tree in self._trees:
-            return self._trees[tree].table.find(topic)
+        table = self._tables.get(tree)
+        if table is not None:
+            return table.find(topic)
         self._subscriptions[tree].expire(now)
         self._keep(tree)
         return self._subscriptions[tree].table.find(topic)

@@ -74,12 +74,13 @@ class NodeLinks:
 
     def put(self, to: str, lane: int, frame: Frame) -> None:
         """Puts a frame on a link, on the lane of a tree or the one for control."""
-        self.put_sized(to, lane, frame_bytes(frame), frame)
-
-    def put_sized(self, to: str, lane: int, size: int, frame: Frame) -> None:
-        """Puts a frame whose size is known on a link."""
-        self.sessions[to].put(lane, size, frame)
+        self.sessions[to].put(lane, frame_bytes(frame), frame)
         self.unwritten[to] = None
+
+    def put_events(self, to: str, tree: int, size: int, frame: Frame) -> bool:
+        """Puts a frame whose size is known on a link; returns whether its queue takes it."""
+        self.unwritten[to] = None
+        return self.sessions[to].put_unless_full(tree, size, frame, self._settings.queue_bytes_max)
 
     def put_control(self, to: str, frame: Frame) -> bool:
         """Puts a frame for control on a link that is up or may be resumed; returns whether its queue is too long."""
@@ -131,11 +132,14 @@ class NodeLinks:
             raise PeerError(
                 f"{neighbour} acknowledges nothing: {session.waiting(CONTROL)} bytes for control wait for it"
             )
-        for tree, size in session.unreleased():
+        for tree, size in session.unreleased() if session.has_unreleased else ():
             if tree == DETOURS or not congested(tree, neighbour):
                 session.release(tree, size)
+        written: list[Written] = [*session.ready()]
         ack = session.ack(self._settings.ack_frames)
-        return [*session.ready(), *([ack] if ack is not None else [])]
+        if ack is not None:
+            written.append(ack)
+        return written
 
     def next_timer(self) -> float:
         """Returns when the first link that is down can be resumed no longer."""

@@ -1,4 +1,7 @@
-"""The frames of overlay nodes. All of it is immutable: a frame can be on several links at once."""
+"""The frames of overlay nodes. None of it is ever changed: a frame can be on several links at once.
+
+Batches of events and their frames are not frozen, because to make a frozen one takes five times as long.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class Body(Protocol):
         """Returns some of them."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class EventBatch:
     """Events of one publisher to one topic, with consecutive numbers. `attributes` has those of each event, as far as
     some announced filter names them; it is empty where no event has any. `publisher` names the publisher's session.
@@ -63,7 +66,7 @@ class EventBatch:
         return self if self.qos <= qos else replace(self, qos=qos)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Events:
     """Events on their way along a tree. Where `attempt` is empty they are *assured*: the receiver has them on disk
     before it acknowledges their frame. Otherwise they are sent at best effort, and `attempt` is the broker that began

@@ -86,6 +86,9 @@ class OverlayNode:
         self._has_detours = any(parts.detours for parts in self._parts)
         self._view = OverlayView(name, plan, incarnation)
         self._links = NodeLinks(name, plan, incarnation, settings)
+        self.unwritten: Mapping[str, None] = self._links.unwritten
+        """The neighbours for which there are new frames since `output` was last called for them. There may be
+        acknowledgements for others."""
         self._demand = NodeDemand(
             name, plan, incarnation, settings, self._links, self._view, self.accounts, self.journal
         )
@@ -205,11 +208,11 @@ class OverlayNode:
             self._acknowledged(neighbour, session.take_ack(written))
             return
         session.receive(written)
-        frame = written.content
-        check_frame(self.plan, self.name, neighbour, frame, written.lane)
+        _, lane, size, frame = written
+        check_frame(self.plan, self.name, neighbour, frame, lane)
         if isinstance(frame, Events):
             self.accounts.received += frame.batch.count
-            self._accept(frame, neighbour, now, written.size)
+            self._accept(frame, neighbour, now, size)
         elif isinstance(frame, Detoured):
             self._take_detour(frame, now)
         elif isinstance(frame, LinkStates):
@@ -230,12 +233,6 @@ class OverlayNode:
         if self._has_custody:
             self._pump(neighbour)
         return self._links.output(neighbour, self._is_congested)
-
-    @property
-    def unwritten(self) -> Mapping[str, None]:
-        """The neighbours for which there are new frames since `output` was last called for them. There may be
-        acknowledgements for others."""
-        return self._links.unwritten
 
     def kept_for(self, neighbour: str) -> tuple[NumberedFrame[Frame], ...]:
         """Returns what was sent to a neighbour and not acknowledged yet."""
@@ -297,7 +294,9 @@ class OverlayNode:
         """Takes events from a client, a neighbour or a detour: assured where `attempt` is empty."""
         if not events.attempt:
             self._take_custody(events.tree, events.batch, source, now)
-        elif self._parts[events.tree].detours:
+        elif not self._parts[events.tree].detours:
+            self._pass_on(events, source, now, size)
+        else:
             seen = self._attempts.setdefault(events.attempt, SeenEvents())
             fresh, repeated, too_old = take_unseen(events.batch, seen, takes_too_old=False)
             self.accounts.duplicates += repeated
@@ -305,26 +304,24 @@ class OverlayNode:
             for batch in fresh:
                 part = events if batch is events.batch else Events(events.tree, batch, events.attempt)
                 self._pass_on(part, source, now, size if part is events else frame_bytes(part))
-        else:
-            self._pass_on(events, source, now, size)
 
     def _pass_on(self, events: Events, source: str, now: float, size: int) -> None:
         """Delivers events and sends them on at best effort. A frame of which all goes on is used again."""
-        tree, batch, attempt = events.tree, events.batch, events.attempt
+        tree, batch = events.tree, events.batch
         if now >= batch.expires_s:
             self.accounts.expired += batch.count
             return
         for part, hops in self._route(tree, batch, now):
             for hop, qos in hops.items():
                 if hop == LOCAL:
-                    if source != _CORE:
-                        self._deliver_best_effort(tree, part)
-                elif hop != source:
-                    if part is batch and batch.qos <= qos:
-                        self._send(hop, events, size)
-                    else:
-                        frame = Events(tree, part.at_most(qos), attempt)
-                        self._send(hop, frame, frame_bytes(frame))
+                    self._deliver_best_effort(tree, part)
+                elif hop == source:
+                    continue
+                elif part is batch and batch.qos <= qos:
+                    self._send(hop, events, size)
+                else:
+                    frame = Events(tree, part.at_most(qos), events.attempt)
+                    self._send(hop, frame, frame_bytes(frame))
 
     def _take_custody(self, tree: int, batch: EventBatch, source: str, now: float) -> None:
         """Has events on disk, with the neighbours that want them, before they are acknowledged to their source."""
@@ -370,6 +367,8 @@ class OverlayNode:
             return [(batch, demand.always)]
         if not batch.attributes:
             return [(batch, demand.neighbours({}))]
+        if batch.count == 1:
+            return [(batch, demand.neighbours(batch.attributes[0]))]
         each = [demand.neighbours(values) for values in batch.attributes]
         return [(batch.part(start, stop), hops) for start, stop, hops in runs_of(each)]
 
@@ -395,18 +394,20 @@ class OverlayNode:
         """Sends events at best effort: over the link, or around it where it is down and the scheme has detours."""
         count, accounts = events.batch.count, self.accounts.hops[hop]
         accounts.offered += count
-        session = self._links.sessions[hop]
-        if not session.is_connected and self._parts[events.tree].detours and self._detour(hop, events):
-            accounts.detoured += count
-        elif not session.is_connected and (hop not in self._links.down_since or not self.settings.resume_s):
-            accounts.dropped["link-down"] += count
-            accounts.transmitted += 0 if self._parts[events.tree].detours else count
-        elif session.waiting(events.tree) > self.settings.queue_bytes_max:
-            accounts.dropped["queue-full"] += count
-        else:
+        if not self._links.sessions[hop].is_connected:
+            has_detours = self._parts[events.tree].detours
+            if has_detours and self._detour(hop, events):
+                accounts.detoured += count
+                return
+            if hop not in self._links.down_since or not self.settings.resume_s:
+                accounts.dropped["link-down"] += count
+                accounts.transmitted += 0 if has_detours else count
+                return
+        if self._links.put_events(hop, events.tree, size, events):
             accounts.transmitted += count
             accounts.on_link += count
-            self._links.put_sized(hop, events.tree, size, events)
+        else:
+            accounts.dropped["queue-full"] += count
 
     def _detour(self, hop: str, events: Events) -> bool:
         """Sends events around a neighbour; returns whether there is a way."""

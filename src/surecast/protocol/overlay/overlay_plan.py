@@ -119,9 +119,10 @@ class OverlayPlan:
         fields = {name: value for name, value in asdict(self).items() if name[0] != "_"}
         return blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=16).hexdigest()
 
-    def has_broker(self, name: str) -> bool:
-        """Returns whether there is a broker of this name."""
-        return name in self._names
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of the brokers, as a set."""
+        return self._names
 
     def joins(self, tree: int, broker: str, other: str) -> bool:
         """Returns whether there is such a tree, and two brokers are neighbours on it."""

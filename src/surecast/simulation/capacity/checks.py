@@ -30,7 +30,7 @@ class Subscription:
         self.subscriber = subscriber
         self.class_index = class_index
         self.filter = filter
-        self.joint = JointFilter(filter.class_name or "#", Filter(None, filter.constraints))
+        self.joint = JointFilter(filter.class_name or "#", filter.of_any_class())
         """The filter as brokers know it: classes are topics."""
         self.wanted = True
         self.settled = False

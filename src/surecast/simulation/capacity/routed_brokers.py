@@ -102,21 +102,22 @@ class RoutedBroker:
         if not (unwritten or tells_all):
             return []
         sent: _Sent = []
-        for hop in [hop for hop in self._links if tells_all or hop in unwritten]:
-            for written in self.node.output(hop):
-                if isinstance(written, LinkAck):
-                    self._neighbours[hop].node.receive(self.node.name, written, 0.0)
-                else:
-                    sent.append((self._links[hop], written))
+        for hop, link in self._links.items():
+            if hop in unwritten or tells_all:
+                for written in self.node.output(hop):
+                    if isinstance(written, LinkAck):
+                        self._neighbours[hop].node.receive(self.node.name, written, 0.0)
+                    else:
+                        sent.append((link, written))
         return sent
 
     def _subscribers(self) -> list[str]:
-        subscribers: set[str] = set()
+        subscribers: list[str] = []
         for batch in self.node.take_deliveries():
             clients = self._clients.get(batch.topic)
             if clients is not None:
-                subscribers |= clients.match_values(batch.attributes[0])
-        return sorted(subscribers)
+                subscribers += sorted(clients.match_values(batch.attributes[0]))
+        return subscribers
 
 
 def routed_brokers(plan: RoutingPlan, algorithm: str) -> list[RoutedBroker]:
