@@ -1,0 +1,211 @@
+"""What MQTT clients see over the links of an overlay, packet by packet."""
+
+from __future__ import annotations
+
+import pytest
+from tests.protocol.overlay_broker.broker_line import BrokerLine, LineClient
+
+from surecast.protocol.broker import Origin
+from surecast.protocol.mqtt import (
+    V5,
+    Connect,
+    Properties,
+    Puback,
+    Publish,
+    ReasonCode,
+    Subscribe,
+    SubscriptionRequest,
+    Unsubscribe,
+    Will,
+    encode,
+)
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.node_records import is_node_record
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_goes_over_three_hops_at_its_qos_with_its_properties(qos: int) -> None:
+    line = BrokerLine(4)
+    publisher, subscriber = LineClient(line, "b1", "p"), LineClient(line, "b4", "s")
+    subscriber.subscribe("stock/#", 2)
+    publisher.publish("stock/acme", b"1", qos, content_type="text/plain", user=(("a", "b"), ("a", "c")))
+    (message,) = subscriber.read()
+    assert isinstance(message, Publish)
+    assert (message.topic, message.payload, message.qos, message.retain) == ("stock/acme", b"1", qos, False)
+    assert (message.properties.content_type, message.properties.user) == ("text/plain", (("a", "b"), ("a", "c")))
+
+
+def test_the_acknowledgement_leaves_when_the_record_of_custody_is_on_disk() -> None:
+    line = BrokerLine(2, is_joined=False)
+    subscriber = LineClient(line, "b2", "s", Connect("s", False, properties=Properties(session_expiry_s=1000)))
+    subscriber.subscribe("t", 1)
+    line.join("b1", "b2")
+    line.cut("b1", "b2")
+    publisher = LineClient(line, "b1", "p")
+    broker = line.brokers["b1"]
+    publisher.core.receive(publisher.connection, encode(Publish("t", b"1", 1, packet_id=5), V5), line.now)
+    broker.settle(line.now)
+    assert any(is_node_record(key) and key[:2] == b"oh" for key, _ in broker.core.journal.records)
+    line.run()
+    assert [packet for packet in publisher.read() if isinstance(packet, Puback)] == [Puback(5)]
+    line.start("b1")  # b1 is killed and starts again: what it acknowledged is in custody
+    line.join("b1", "b2")
+    line.wait(20.0)
+    assert subscriber.payloads() == [b"1"]
+
+
+def test_the_expiry_interval_counts_down_over_the_hops_and_what_has_expired_does_not_arrive() -> None:
+    line = BrokerLine(3)
+    subscriber, publisher = LineClient(line, "b3", "s"), LineClient(line, "b1", "p")
+    subscriber.subscribe("t", 1)
+    line.cut("b2", "b3")
+    publisher.publish("t", b"short", 1, message_expiry_s=5)
+    publisher.publish("t", b"long", 1, message_expiry_s=60)
+    line.wait(10.5)
+    line.join("b2", "b3")
+    (message,) = [packet for packet in subscriber.read() if isinstance(packet, Publish)]
+    assert (message.payload, message.properties.message_expiry_s) == (b"long", 50)
+    assert line.brokers["b2"].node.accounts.hops["b3"].dropped["expired"] == 1
+
+
+def test_content_filters_are_decided_where_the_event_is_and_only_what_they_name_travels_as_attributes() -> None:
+    line = BrokerLine(3)
+    subscriber, publisher = LineClient(line, "b3", "s"), LineClient(line, "b1", "p")
+    subscriber.subscribe("stock", content="price > 35")
+    publisher.publish("stock", b"dear", user=(("price", "36"), ("by", "ann")))
+    publisher.publish("stock", b"cheap", user=(("price", "3"),))
+    publisher.publish("stock", b"json", content_type="application/json")
+    publisher.publish("stock", b'{"price": 99}', content_type="application/json")
+    assert subscriber.payloads() == [b"dear", b'{"price": 99}']
+    assert line.brokers["b1"].node.accounts.hops["b2"].offered == 2
+    assert [*line.brokers["b1"].node.attributes("stock")] == ["price"]
+
+
+def test_retained_messages_travel_as_messages_and_stay_with_their_broker() -> None:
+    line = BrokerLine(2)
+    early, plain = LineClient(line, "b2", "s"), LineClient(line, "b2", "plain")
+    early.subscribe("t", retain_as_published=True)
+    plain.subscribe("t")
+    LineClient(line, "b1", "p").publish("t", b"1", retain=True)
+    (kept,), (passed,) = early.read(), plain.read()
+    assert isinstance(kept, Publish)
+    assert isinstance(passed, Publish)
+    assert (kept.retain, passed.retain) == (True, False)
+    late_here, late_there = LineClient(line, "b1", "h"), LineClient(line, "b2", "e")
+    for late, found in ((late_here, [b"1"]), (late_there, [])):
+        late.send(Subscribe(3, (SubscriptionRequest("t"),)))
+        assert late.payloads() == found
+
+
+def test_shared_subscriptions_and_dollar_topics_belong_to_one_broker() -> None:
+    line = BrokerLine(2)
+    shared, system, plain = LineClient(line, "b2", "a"), LineClient(line, "b2", "b"), LineClient(line, "b2", "c")
+    shared.subscribe("$share/g/t")
+    system.subscribe("$SYS/#")
+    assert line.brokers["b1"].node.wanted_by("b2", 0) == []
+    publisher = LineClient(line, "b1", "p")
+    publisher.publish("t", b"1")
+    plain.subscribe("t", 1)
+    publisher.publish("t", b"2", 1)
+    publisher.publish("t", b"3", 2)
+    publisher.publish("t", b"4")
+    assert (shared.payloads(), plain.payloads()) == ([], [b"2", b"3", b"4"])
+    LineClient(line, "b2", "q").publish("t", b"5")
+    assert (shared.payloads(), plain.payloads()) == ([b"5"], [b"5"])
+
+
+def test_a_will_travels_as_any_publication() -> None:
+    line = BrokerLine(2)
+    subscriber = LineClient(line, "b2", "s")
+    subscriber.subscribe("gone", 1)
+    leaver = LineClient(line, "b1", "p", Connect("p", will=Will("gone", b"p is gone", 1)))
+    leaver.core.lost(leaver.connection, line.now)
+    line.run()
+    assert subscriber.payloads() == [b"p is gone"]
+
+
+def test_no_local_holds_for_a_client_that_has_moved() -> None:
+    line = BrokerLine(2)
+    here, there = LineClient(line, "b1", "mover"), LineClient(line, "b2", "mover")
+    there.subscribe("t", no_local=True)
+    here.publish("t", b"own")
+    LineClient(line, "b1", "other").publish("t", b"another's")
+    assert there.payloads() == [b"another's"]
+
+
+def test_demand_follows_the_first_and_the_last_subscriber_and_survives_a_restart() -> None:
+    line = BrokerLine(2)
+    b1 = line.brokers["b1"].node
+    lasting = Connect("s", False, properties=Properties(session_expiry_s=1000))
+    one, two = LineClient(line, "b2", "s", lasting), LineClient(line, "b2", "t")
+    one.subscribe("t", 1)
+    two.subscribe("t", 2)
+    assert [str(joint) for joint in b1.wanted_by("b2", 0)] == ["t at QoS 2"]
+    two.send(Unsubscribe(3, ("t",)))
+    assert [str(joint) for joint in b1.wanted_by("b2", 0)] == ["t at QoS 1"]
+    line.cut("b1", "b2")
+    line.start("b2")
+    line.join("b1", "b2")
+    line.wait(20.0)
+    assert [str(joint) for joint in b1.wanted_by("b2", 0)] == ["t at QoS 1"]
+    again = LineClient(line, "b2", "s", lasting)
+    again.send(Unsubscribe(3, ("t",)))
+    assert b1.wanted_by("b2", 0) == []
+
+
+def test_publishers_are_held_while_a_link_that_they_need_is_full_and_others_are_not() -> None:
+    line = BrokerLine(2, node=NodeSettings(custody_events_max=10, resume_s=1000.0))
+    LineClient(line, "b2", "s").subscribe("far", 1)
+    LineClient(line, "b1", "l").subscribe("near", 1)
+    line.cut("b1", "b2")
+    publisher, other = LineClient(line, "b1", "p"), LineClient(line, "b1", "q")
+    for number in range(12):
+        publisher.publish("far", b"%d" % number, 1)
+    assert [packet.reason for packet in publisher.read() if isinstance(packet, Puback)] == [ReasonCode.SUCCESS] * 12
+    assert [*line.brokers["b1"].held] == ["p"]
+    assert other.connection.phase.value == "open"
+    line.join("b1", "b2")
+    line.wait(1.0)
+    assert line.brokers["b1"].held == {}
+
+
+def test_who_publishes_is_not_told_that_nobody_wants_it() -> None:
+    line = BrokerLine(2)
+    LineClient(line, "b2", "s").subscribe("t", 1)
+    publisher = LineClient(line, "b1", "p")
+    publisher.publish("t", b"1", 1)
+    assert [packet.reason for packet in publisher.read() if isinstance(packet, Puback)] == [ReasonCode.SUCCESS]
+
+
+def test_a_newer_connection_of_a_neighbour_takes_the_place_of_one_whose_end_was_not_seen() -> None:
+    line = BrokerLine(2)
+    call, answer = line.wires.pop(("b1", "b2"))
+    call.close(line.now)  # b2 has not noticed
+    line.join("b1", "b2")
+    assert answer.is_closed
+    subscriber = LineClient(line, "b2", "s")
+    subscriber.subscribe("t")
+    LineClient(line, "b1", "p").publish("t", b"1")
+    assert subscriber.payloads() == [b"1"]
+
+
+def test_the_clock_of_a_neighbour_is_measured_and_a_small_difference_is_none() -> None:
+    line = BrokerLine(2)
+    call, answer = line.wires["b1", "b2"]
+    for ahead_s, found_s in ((0.0, 0.0), (0.001, 0.0), (30.0, 30.0)):
+        call._samples.clear()
+        call.ping(line.now)
+        answer.receive(call.output(), line.now + 0.002 + ahead_s)
+        call.receive(answer.output(), line.now + 0.004)
+        assert call.ahead_s == pytest.approx(found_s)
+        assert call.round_trip_s == pytest.approx(0.004)
+
+
+def test_messages_of_a_broker_that_stands_alone_in_its_plan_are_as_ever() -> None:
+    line = BrokerLine(1)
+    core = line.brokers["b1"].core
+    assert core.open(Origin(peer="x"), 1.0).phase.value == "waiting for CONNECT"
+    subscriber, publisher = LineClient(line, "b1", "s"), LineClient(line, "b1", "p")
+    subscriber.subscribe("t", 1)
+    publisher.publish("t", b"1", 1)
+    assert subscriber.payloads() == [b"1"]
