@@ -13,6 +13,7 @@ __all__ = ["HEAD_BYTES", "FrameReader", "begin_frame", "frame"]
 
 _HEAD: Final = struct.Struct(">III")
 _SIZES: Final = struct.Struct(">II")
+_CHECKSUM: Final = struct.Struct(">I")
 HEAD_BYTES: Final = _HEAD.size
 
 
@@ -32,13 +33,9 @@ def begin_frame(content: bytes, following: int) -> bytes:
     [b'this and that']
     """
     summed = len(content)
-    size = summed + following
-    return _HEAD.pack(size, summed, _checksum(content, size)) + content
-
-
-def _checksum(content: bytes, size: int) -> int:
-    """The checksum of the first bytes; it begins with the sizes, so that damage to them is noticed."""
-    return crc32(content, crc32(_SIZES.pack(size, len(content))))
+    sizes = _SIZES.pack(summed + following, summed)
+    # The checksum begins with the sizes, so that damage to them is noticed.
+    return sizes + _CHECKSUM.pack(crc32(content, crc32(sizes))) + content
 
 
 class FrameReader:
@@ -77,7 +74,8 @@ class FrameReader:
             if end - at < need:
                 break
             begin = at + HEAD_BYTES
-            if summed > size or _checksum(data[begin : begin + summed], size) != checksum:
+            sizes = data[at : at + _SIZES.size]
+            if summed > size or crc32(data[begin : begin + summed], crc32(sizes)) != checksum:
                 raise PeerError(f"frame: {size} bytes do not have the checksum that was sent with them")
             if self.in_place and summed < size:
                 found.append(cast(bytes, memoryview(data)[begin : at + need]))

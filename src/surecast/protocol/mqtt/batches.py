@@ -127,7 +127,7 @@ class PublishBatch:
         if heads is None:
             heads = self._heads = self._find_heads()
         unpack, wanted, low_at, none_at, length = heads
-        if length == len(data):
+        if self.count == 1:
             return (
                 data.startswith(wanted[0])
                 and (not low_at or data[low_at] > 0 or data[low_at - 1] > 0)
