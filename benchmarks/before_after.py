@@ -40,6 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SHAPES = ["/burst", "/single"]
 LOADS = (
     Load("QoS 0 subscriber", 50, 16),
+    Load("QoS 0, varying", 50, 16, varying=True),
     Load("QoS 1 subscriber", 50, 16, subscribe_qos=1),
     Load("QoS 1, persistent", 50, 16, subscribe_qos=1, persistent=True),
     Load("window 1", 50, 1),

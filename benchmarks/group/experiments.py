@@ -45,10 +45,13 @@ def goals(folder: Path, seconds: float, rounds: int, keep: Keep, nats: str | Non
         persistent = Load("QoS 1, persistent", 50, 16, subscribe_qos=1, persistent=True)
         plan: list[tuple[Load, list[System]]] = [
             (Load("QoS 0", 50, 16), [*ours, *others]),
+            (Load("QoS 0, varying", 50, 16, varying=True), [*ours, *others]),
             (Load("QoS 1", 50, 16, subscribe_qos=1), ours),
+            (Load("QoS 1, varying", 50, 16, subscribe_qos=1, varying=True), ours),
             (Load("QoS 2", 50, 16, subscribe_qos=2), ours),
             (persistent, [alone, durable, group, synced]),
             (Load("window 1", 50, 1), [*ours, *others]),
+            (Load("window 1, varying", 50, 1, varying=True), [*ours, *others]),
             (Load("5,000/s", 50, 1, RATE_PER_S), [*ours, *others]),
         ]
         # Where the subscriber has a queue, other replicas work more than the leader, and need room on both cores.

@@ -12,12 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Protocol
 
 import numpy as np
 from benchmarks.broker.dialects import RING
 from benchmarks.broker.load import send_all
-from benchmarks.broker.shapes import PAYLOAD_BYTES
+from benchmarks.broker.shapes import PAYLOAD_BYTES, SPREAD_BYTES
 
 __all__ = ["TOPIC", "Load", "Outcome", "Tongue", "run_load"]
 
@@ -34,7 +35,7 @@ class Load:
 
     `window` publications of each publisher are unacknowledged, at QoS 0 undelivered. With a `rate_per_s` the publishers
     take turns at fixed times instead. `subscribe_qos` is what the one subscriber asks for; with `persistent` its
-    session outlives its connection.
+    session outlives its connection. Payloads have equal lengths, or `varying` ones, the same for all systems.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Load:
     publish_qos: int = 1
     subscribe_qos: int = 0
     persistent: bool = False
+    varying: bool = False
 
 
 class Tongue(Protocol):
@@ -68,6 +70,16 @@ class Tongue(Protocol):
 
     def confirm(self, client: socket.socket, deliveries: np.ndarray[tuple[int, int], np.dtype[np.uint8]]) -> None:
         """Acknowledges deliveries, where the protocol wants that."""
+
+    def places(self, buffer: bytearray, have: int) -> tuple[list[int], list[int], int, int]:
+        """Finds deliveries of any length among the first bytes of a buffer.
+
+        Returns where the payload of each begins, where its packet identifier is, how many bytes are whole, and how
+        often the system asked whether the client is there.
+        """
+
+    def confirm_at(self, client: socket.socket, view: memoryview, identifiers: Sequence[int]) -> None:
+        """Acknowledges the deliveries whose packet identifiers are at these places."""
 
 
 @dataclass
@@ -135,7 +147,7 @@ class Outcome:
 class _Publisher:
     """A connection that sends its ring of messages again and again."""
 
-    def __init__(self, client: socket.socket, tongue: Tongue, number: int):
+    def __init__(self, client: socket.socket, tongue: Tongue, number: int, varying: bool):
         self.client = client
         self.receive = client.recv
         self._send = client.send
@@ -145,16 +157,20 @@ class _Publisher:
         self.unacknowledged: deque[tuple[float, int]] = deque()
         self.on_way: deque[tuple[float, int]] = deque()
         each = [
-            tongue.publication(number, bytes((number, i % 256)) + b"x" * (PAYLOAD_BYTES - 2), i + 1)
+            tongue.publication(
+                number,
+                bytes((number, i % 256)).ljust(PAYLOAD_BYTES + varying * ((i + 7 * number) * 73 % SPREAD_BYTES), b"x"),
+                i + 1,
+            )
             for i in range(RING)
         ]
-        self._size = len(each[0])
         self._at = 0
+        self._ends = [0, *accumulate(map(len, each * 2))]
         self._ring = memoryview(b"".join(each) * 2)
 
     def send(self, count: int, now: float, acknowledges: bool) -> None:
-        at, size = self._at, self._size
-        data = self._ring[at * size : (at + count) * size]
+        at, ends = self._at, self._ends
+        data = self._ring[ends[at] : ends[at + count]]
         self._at = (at + count) % RING
         self.sent += count
         one = (now, count)
@@ -207,7 +223,7 @@ class _Run:
         try:
             for number in range(load.publishers):
                 client = tongue.publisher(entries[number % len(entries)], number)
-                self._publishers.append(_Publisher(client, tongue, number))
+                self._publishers.append(_Publisher(client, tongue, number, load.varying))
         except BaseException:
             self.close()
             raise
@@ -300,6 +316,9 @@ class _Run:
             return
         if have == held:
             raise ConnectionError("the connection of the subscriber was closed")
+        if self.load.varying:
+            self._any_deliveries(have, again)
+            return
         size, first = self._tongue.delivery_bytes, self._tongue.first_byte
         if first and self._buffer[0:have:size] != first * -(-have // size):
             have = self._without_pings(have)
@@ -308,17 +327,32 @@ class _Run:
         if not count:
             return
         deliveries = np.frombuffer(self._buffer, np.uint8, count * size).reshape(count, size)
-        self.delivered += count
-        now = time.perf_counter()
         at = self._tongue.payload_at
         end = count * size
-        for number, length in self._runs(bytes(self._buffer[at:end:size]), bytes(self._buffer[at + 1 : end : size])):
+        self._count(bytes(self._buffer[at:end:size]), bytes(self._buffer[at + 1 : end : size]), again)
+        self._tongue.confirm(self._subscriber, deliveries)
+
+    def _any_deliveries(self, have: int, again: bool) -> None:
+        """Takes deliveries of any length."""
+        buffer = self._buffer
+        payloads, identifiers, end, asked = self._tongue.places(buffer, have)
+        self._rest = bytes(self._view[end:have])
+        if asked:
+            send_all(self._subscriber, b"PONG\r\n" * asked)
+        if payloads:
+            self._count(bytes([buffer[at] for at in payloads]), bytes([buffer[at + 1] for at in payloads]), again)
+            self._tongue.confirm_at(self._subscriber, self._view, identifiers)
+
+    def _count(self, senders: bytes, numbers: bytes, again: bool) -> None:
+        """Counts deliveries: the publisher of each, and its number there."""
+        self.delivered += len(senders)
+        now = time.perf_counter()
+        for number, length in self._runs(senders, numbers):
             publisher = self._publishers[number]
             _settle(publisher.on_way, length, now, self.outcome.delivery)
             if again:
                 publisher.acknowledged += length
                 publisher.send(length, now, acknowledges=False)
-        self._tongue.confirm(self._subscriber, deliveries)
 
     def _runs(self, senders: bytes, numbers: bytes) -> list[tuple[int, int]]:
         """Publishers and how many of their messages came behind each other; counts what is out of order.

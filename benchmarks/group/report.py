@@ -60,9 +60,9 @@ def _goals(rows: Sequence[Row]) -> None:
     def share(name: str) -> Callable[[list[Row], list[Row]], str]:
         return lambda found, alone: f"{_thousands(found, name)} ({ratios(found, alone, name):.0%})"
 
-    def processor(found: list[Row], _: list[Row]) -> str:
+    def processor(found: list[Row], alone: list[Row]) -> str:
         first = medians(found, "leader_us")
-        return f"{first:.2f} + {medians(found, 'cpu_us') - first:.2f}"
+        return f"{first:.2f} + {medians(found, 'cpu_us') - first:.2f} ({ratios(found, alone, 'cpu_us'):.2f})"
 
     def times(found: list[Row], alone: list[Row]) -> str:
         p50, p99 = medians(found, "ack_p50_us"), medians(found, "ack_p99_us")
@@ -70,7 +70,8 @@ def _goals(rows: Sequence[Row]) -> None:
 
     print("Acknowledged publications in a second, thousands; in brackets the share of what the broker does alone\n")
     table(["load", *systems], [beside(load, share("rate_per_s")) for load in closed])
-    print("Processor time of one publication, us: the leader + all others; the generator's own\n")
+    print("Processor time of one publication, us: the leader + all others; in brackets their sum as a multiple of the")
+    print("broker alone; the generator's own\n")
     own = [show(medians(pick(rows, load=load, system="alone"), "own_us")) for load in loads]
     lines = [[*beside(load, processor), mine] for load, mine in zip(loads, own, strict=True)]
     table(["load", *systems, "generator"], lines)
@@ -97,9 +98,11 @@ def _free(rows: Sequence[Row]) -> None:
 def _against(rows: Sequence[Row], streams: list[str]) -> None:
     print("Acknowledged publications in a second as a multiple of JetStream's; its processor time as one of ours\n")
     lines = []
-    for load in ("QoS 0", "window 1"):
+    for load in ("QoS 0", "QoS 0, varying", "window 1", "window 1, varying"):
         for ours in ("3 replicas", "3 replicas, fsync"):
             mine, line = pick(rows, load=load, system=ours), [load, ours]
+            if not mine:
+                continue
             for other in streams:
                 theirs = pick(rows, load=load, system=other)
                 line.append(f"{show(ratios(mine, theirs, 'rate_per_s'))}; {show(ratios(theirs, mine, 'cpu_us'))}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,7 @@ class Spoken:
         self._subscribe = Mqtt(load.subscribe_qos, len(TOPIC), PAYLOAD_BYTES, persistent=lasting)
         received = Mqtt(self._qos, len(TOPIC), PAYLOAD_BYTES)
         self.delivery_bytes, self.payload_at, self._id_at = received.delivery_bytes, received.payload_at, received.id_at
+        self.places = received.places
 
     def publisher(self, address: tuple[str, int], number: int) -> socket.socket:
         """A connection that may publish."""
@@ -68,6 +70,11 @@ class Spoken:
             answers[:, 2:] = deliveries[:, self._id_at : self._id_at + 2]
             send_all(client, answers.tobytes())
 
+    def confirm_at(self, client: socket.socket, view: memoryview, identifiers: Sequence[int]) -> None:
+        """Sends a PUBACK for each delivery of QoS 1."""
+        if self._qos:
+            send_all(client, b"".join([b"\x40\x02" + view[at : at + 2] for at in identifiers]))
+
 
 class JetStream:
     """Publications with a reply subject, which JetStream answers once it has stored them."""
@@ -95,7 +102,7 @@ class JetStream:
 
     def publication(self, number: int, payload: bytes, identifier: int) -> bytes:
         """The bytes that publish a message."""
-        return f"PUB {_SUBJECT} {_INBOX}{number:02} {PAYLOAD_BYTES}\r\n".encode() + payload + b"\r\n"
+        return f"PUB {_SUBJECT} {_INBOX}{number:02} {len(payload)}\r\n".encode() + payload + b"\r\n"
 
     def acknowledged(self, client: socket.socket, rest: bytes, data: bytes) -> tuple[int, bytes]:
         """Each acknowledgement is a message of two lines."""
@@ -115,6 +122,29 @@ class JetStream:
 
     def confirm(self, client: socket.socket, deliveries: np.ndarray[Any, np.dtype[np.uint8]]) -> None:
         """Nothing is acknowledged by a plain subscriber."""
+
+    def confirm_at(self, client: socket.socket, view: memoryview, identifiers: Sequence[int]) -> None:
+        """Nothing is acknowledged by a plain subscriber."""
+
+    def places(self, buffer: bytearray, have: int) -> tuple[list[int], list[int], int, int]:
+        """Finds deliveries of any length; they name the reply subject of their publisher.
+
+        >>> data = b"MSG bench.00 1 _INBOX.bench.07 2\\r\\nab\\r\\nPING\\r\\nMSG"
+        >>> JetStream(Load("", 1, 1)).places(bytearray(data), len(data))
+        ([34], [], 44, 1)
+        """
+        to_size = len(f"MSG {_SUBJECT} 1 {_INBOX}00 ")
+        payloads, at, asked = [], 0, 0
+        while (line := buffer.find(b"\r\n", at, have)) >= 0:
+            if buffer[at] != 77:  # M
+                asked, at = asked + 1, line + 2
+                continue
+            end = line + 4 + int(buffer[at + to_size : line])
+            if end > have:
+                break
+            payloads.append(line + 2)
+            at = end
+        return payloads, [], at, asked
 
     def ask(self, address: tuple[str, int], subject: str, body: dict[str, object]) -> dict[str, Any]:
         """A request to JetStream's own interface, and its answer."""
