@@ -7,8 +7,8 @@
 The replicas are whole, with front end, consensus, log files and sockets between them; only the clients are plain
 objects. One publisher at the leader publishes at QoS 1 to one subscriber there, each time waiting for the
 acknowledgement and for all replicas to have applied it. What a publication passes is every function of this package
-that is called in most of the publications: heartbeats, and what happens now and then, such as a checkpoint or a snapshot,
-do not count. Comprehensions and lambda expressions count as part of the function that they stand in.
+that is called in most of the publications. Heartbeats, and what happens now and then, such as a checkpoint or a
+snapshot, do not count. Comprehensions and lambda expressions count as part of the function that they stand in.
 """
 
 from __future__ import annotations
