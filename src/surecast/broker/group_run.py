@@ -74,7 +74,7 @@ class GroupService(BrokerService):
         group = self.group
         node = self.server.node
         # One that joins now does not know the members. They are an odd number; the one it replaces may be in the file.
-        size = (len(group.replicas) - 1) | 1 if node.replica.node.blank else len(node.members)
+        size = (len(group.replicas) - 1) | 1 if node.is_blank else len(node.members)
         return super()._started()._replace(group=group.name, replica=self.replica, replicas=size)
 
     async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:

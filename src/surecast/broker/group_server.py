@@ -17,7 +17,7 @@ from typing import Final
 
 from surecast.broker.authenticator import Verdict
 from surecast.broker.group_front_end import TimedFrontEnd
-from surecast.broker.replica import ReplicaNode
+from surecast.broker.replica import NodeUser, ReplicaNode
 from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.errors import OverloadError
 from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
@@ -35,7 +35,7 @@ _DOWN_S: Final = 3.0
 _PIECE_S: Final = 0.002  # reading packets costs about a fifth of carrying them out
 
 
-class GroupServer(Shell):
+class GroupServer(Shell, NodeUser):
     """Runs the connections of one replica.
 
     `machine` is the handler of `node`, which is started already. `elsewhere` says where the other replicas take
@@ -79,13 +79,13 @@ class GroupServer(Shell):
 
     def gauges(self) -> Iterable[tuple[str, str, float]]:
         """Returns whether the replicas agree, as far as this one knows."""
-        replica = self.node.replica
-        discarded = replica.node.counts.get("states discarded", 0)
+        status = self.node.status()
         return (
             ("replicas_differ", "1 while replicas are known to differ in what they made of the log.",
-             float(bool(replica.agreement.alarm))),
-            ("replica_compared_instance", "Instance at which a majority was last equal.", replica.agreement.compared),
-            ("replica_states_discarded", "Times this replica differed and took the majority's state.", discarded),
+             float(bool(status.alarm))),
+            ("replica_compared_instance", "Instance at which a majority was last equal.", status.compared),
+            ("replica_states_discarded", "Times this replica differed and took the majority's state.",
+             status.counts.get("states discarded", 0)),
             ("group_moves_waiting", "Clients that wait until their old replica has let them go.",
              len(self.machine.moves)),
             ("group_moves_overdue", "Clients let in though their old replica said nothing in time.",
@@ -100,10 +100,9 @@ class GroupServer(Shell):
     def start(self) -> None:
         """Begins to take clients; the node must be running."""
         self._loop = asyncio.get_running_loop()
-        incarnation = self.node.replica.submissions.number >> 32
         self.front_end = TimedFrontEnd(
             self.machine,
-            incarnation << _INCARNATION_BITS,
+            self.node.incarnation << _INCARNATION_BITS,
             self.settings,
             authenticates=self.authenticates,
             patience_s=self._patience_s,
@@ -112,18 +111,15 @@ class GroupServer(Shell):
             window=max(1, min(self.node.settings.alpha, self.node.settings.reply_window // 2)),
             bytes_max=self.node.settings.value_bytes_max,
             unfinished=self.unfinished,
-            reaches=self._reaches,
+            reaches=self.node.reaches,
         )
-        self.node.before_turn.append(self._submit)
-        self.node.on_turn = self._end_turn
-        self.node.on_failed = self._fail
-        self.node.on_unordered = lambda content: self.front_end.unordered.receive(content, time.monotonic())
+        self.node.serve(self)
         self.is_started = True
         self._ticked_s = time.monotonic()
         self._tick()
         self.turn()
         if self.node.failure is not None:
-            self._fail(self.node.failure)  # while nobody listened yet
+            self.give_up(self.node.failure)  # while nobody listened yet
 
     def stop(self) -> None:
         """Sends all clients to another replica."""
@@ -131,7 +127,7 @@ class GroupServer(Shell):
         if self._timer is not None:
             self._timer.cancel()
         self.front_end.send_away(time.monotonic(), ReasonCode.USE_ANOTHER_SERVER)
-        self._end_turn()
+        self.end_turn()
         self.turn()
 
     def turn(self) -> None:
@@ -144,7 +140,7 @@ class GroupServer(Shell):
         """A transport is up."""
         channel.connection = self.front_end.open(origin, time.monotonic())
         self._channels[channel.connection] = channel
-        self.node.replica.urgent = True
+        self.node.hurry(True)
 
     def _receive(self, connection: Connection, data: bytes) -> None:
         """Handles bytes in this turn."""
@@ -214,7 +210,7 @@ class GroupServer(Shell):
 
     # The turn.
 
-    def _submit(self) -> None:
+    def submit_waiting(self) -> None:
         """What has arrived becomes commands, unless the leader had better collect more first."""
         commands, front_end = self._commands, self.front_end
         if front_end.outbox:
@@ -230,7 +226,12 @@ class GroupServer(Shell):
                 return  # they stay, and go with the next turn
             self._commands = []
 
-    def _end_turn(self) -> None:
+    def receive_unordered(self, content: bytes) -> None:
+        """Messages that need no total order have come from another replica."""
+        self.front_end.unordered.receive(content, time.monotonic())
+
+    def end_turn(self) -> None:
+        """Sends what commands have to say to clients, and sees to what waits."""
         if self._failed:
             return
         front_end = self.front_end
@@ -296,18 +297,13 @@ class GroupServer(Shell):
             self._missing_since = {replica: since + late_s for replica, since in self._missing_since.items()}
         self._ticked_s = now
         self.front_end.tick(now)
-        self.node.replica.urgent = bool(self._channels)
+        self.node.hurry(bool(self._channels))
         if self.node.leads:
             if (time_s := self.node.time_s()) is not None and self._is_due(time_s):
                 self.front_end.control(Item.TICK)
             self._watch_replicas(now)
         if self.front_end.is_ready or self.front_end.gate.dirty or self.front_end.closing:
             self.turn()
-
-    def _reaches(self, replica: int) -> bool:
-        """Returns whether another replica is there, as far as this one knows."""
-        node = self.node.replica.node
-        return self.node.peers.is_up(replica) and bool(node.detector.alive([replica], node.now))
 
     def _is_due(self, time_s: float) -> bool:
         """Returns whether something waits in the state for the time that it is now."""
@@ -316,10 +312,9 @@ class GroupServer(Shell):
 
     def _watch_replicas(self, now: float) -> None:
         """The leader declares a replica down after a while, so that its clients' wills are sent."""
-        node = self.node.replica.node
-        alive = node.detector.alive(self.machine.sources, node.now)
+        alive = self.node.replica.alive(self.machine.sources)
         for replica, source in self.machine.sources.items():
-            if replica == node.id or replica in alive or not source.connections:
+            if replica == self.node.id or replica in alive or not source.connections:
                 self._missing_since.pop(replica, None)
             elif now - self._missing_since.setdefault(replica, now) > _DOWN_S:
                 self.front_end.control(Item.DOWN, replica, source.incarnation.to_bytes(8, "big"))

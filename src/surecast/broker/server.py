@@ -86,7 +86,7 @@ class Server(Shell):
             if connection.is_closed():
                 channel.close()  # one that waited for its client to close
             self.broker.disconnect(connection, ReasonCode.SERVER_SHUTTING_DOWN, now)
-        self._end_turn()
+        self.end_turn()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -188,7 +188,7 @@ class Server(Shell):
 
     # The turn.
 
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
         self._turn_planned = False
         if self._failed:
             return
@@ -197,7 +197,7 @@ class Server(Shell):
             try:
                 self.store.commit(broker.take_journal())
             except SurecastError as error:
-                self._fail(error)
+                self.give_up(error)
                 return
         if broker.dirty:
             self._send(broker.dirty)

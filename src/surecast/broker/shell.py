@@ -176,7 +176,7 @@ class Shell(ABC):
         """Says goodbye to all clients; their transports close when all is sent."""
 
     @abstractmethod
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
         """Does what a turn of the loop ends with."""
 
     @abstractmethod
@@ -203,7 +203,7 @@ class Shell(ABC):
         """Makes sure that this turn of the loop ends with sending what it made."""
         if not self._turn_planned:
             self._turn_planned = True
-            self.loop.call_soon(self._end_turn)
+            self.loop.call_soon(self.end_turn)
 
     async def drain(self, timeout_s: float) -> int:
         """Waits until all transports are closed; returns how many had to be cut off after the time."""
@@ -387,7 +387,7 @@ class Shell(ABC):
         if channel is not None:
             self._read_on(channel)
 
-    def _fail(self, error: Exception) -> None:
+    def give_up(self, error: Exception) -> None:
         """Closes all connections and reports that the store failed.
 
         Nothing is sent any more: what is not durable must not be acknowledged.

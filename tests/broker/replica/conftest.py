@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from surecast.broker.replica import Address, Place, ReplicaNode, found_store, new_loop
+from surecast.broker.replica import Address, NodeUser, Place, ReplicaNode, found_store, new_loop
 from surecast.protocol.paxos import ExampleStore, PaxosSettings
 
 TOOLS = Path(__file__).parents[3] / "tools"
@@ -66,6 +66,13 @@ def run(groups: list[LocalGroup]) -> Callable[[Callable[[], Awaitable[Any]]], An
     return call
 
 
+class Watcher(NodeUser):
+    """Tells a test what a node tells."""
+
+    def __init__(self, on_turn: Callable[[], None], on_failed: Callable[[Exception], None]):
+        self.end_turn, self.give_up = on_turn, on_failed  # type: ignore[method-assign]
+
+
 class LocalGroup:
     """Replicas in this process."""
 
@@ -78,11 +85,13 @@ class LocalGroup:
     async def start(self, number: int, **options: Any) -> ReplicaNode:
         given = {"group": "test", "secret": SECRET, **self.options, **options}
         places = given.pop("places", self.places)
+        watcher = Watcher(given.pop("on_turn", lambda: None), given.pop("on_failed", lambda error: None))
         store = given.get("store")
         if store is not None and not given.get("join") and not list(store.items()):
             found_store(store, given.get("founding", ""))
         node = ReplicaNode(number, given.pop("handler", None) or ExampleStore(), places, **given)
         self.made.append(node)
+        node.serve(watcher)
         await node.start()
         self.nodes[number] = node
         return node

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from surecast.broker.replica import Address, Place, ReplicaNode
+from surecast.broker.replica import Address, NodeUser, Place, ReplicaNode
 from surecast.broker.replica.frames import HEAD_BYTES, frame
 from surecast.broker.replica.handshake import Hello, RefusalError, Welcome, shake_hands
 from surecast.broker.segment_store import SegmentStore
@@ -129,16 +129,16 @@ def test_a_vote_is_on_its_way_before_what_is_chosen_is_applied(
         assert "sent" in turn[turn.index("vote") : turn.index("applied")]
 
 
-class Collector:
+class Collector(NodeUser):
     """An application that hands in what waits with it when the node wants it."""
 
     def __init__(self, node: ReplicaNode):
         self.node = node
         self.waiting: list[bytes] = []
         self.sequence = 0
-        node.before_turn.append(self.submit)
+        node.serve(self)
 
-    def submit(self) -> None:
+    def submit_waiting(self) -> None:
         if self.waiting and not self.node.delays_batch(sum(map(len, self.waiting))):
             commands, self.waiting = self.waiting, []
             first, self.sequence = self.sequence, self.sequence + len(commands)

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from surecast.broker.replica.founding import found_replica, found_store
     from surecast.broker.replica.group_file import GroupFileError, GroupSpec, PaxosSpec, ReplicaSpec, load_group
     from surecast.broker.replica.node import ReplicaNode
+    from surecast.broker.replica.node_user import NodeUser
     from surecast.broker.replica.replica_service import find_handler, make_node, new_loop, run_replica
     from surecast.broker.replica.status import NodeStatus, PeerStatus
 else:
@@ -29,6 +30,7 @@ else:
                 "load_group",
             ],
             "surecast.broker.replica.node": ["ReplicaNode"],
+            "surecast.broker.replica.node_user": ["NodeUser"],
             "surecast.broker.replica.replica_service": ["find_handler", "make_node", "new_loop", "run_replica"],
             "surecast.broker.replica.status": ["NodeStatus", "PeerStatus"],
         },
@@ -41,6 +43,7 @@ __all__ = [
     "GroupFileError",
     "GroupSpec",
     "NodeStatus",
+    "NodeUser",
     "PaxosSpec",
     "PeerStatus",
     "Place",

@@ -24,6 +24,7 @@ from surecast.broker.replica.client_wire import (
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.handshake import Hello, Role, Welcome
 from surecast.broker.replica.node import REPLACE_S, ReplicaNode
+from surecast.broker.replica.node_user import NodeUser
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
 from surecast.protocol.paxos import Answer
 
@@ -35,7 +36,7 @@ _UNSENT_BYTES_MAX: Final = 64 << 20
 _REPLACE_MAX_S: Final = 3600.0
 
 
-class ClientPort:
+class ClientPort(NodeUser):
     """The port of one replica. `secret` is what clients must have; empty lets everybody ask.
 
     An administrator, who may look at the status and replace replicas, has the secret of the group.
@@ -63,14 +64,13 @@ class ClientPort:
             where = f"replica {self.node.id}: cannot listen for clients at {address}"
             raise ConfigurationError(f"{where}: {error.strerror}") from error
         found = Address(address.host, self._server.sockets[0].getsockname()[1])
-        self.node.before_turn.append(self._submit)
+        self.node.serve(self)
         self.node.announce(self.node.address, found)
         return found
 
     async def stop(self) -> None:
         """Closes all connections; their clients ask another replica."""
-        with suppress(ValueError):
-            self.node.before_turn.remove(self._submit)
+        self.node.leave(self)
         for task in list(self._tasks):
             task.cancel()
         for connection in list(self._connections):
@@ -156,7 +156,7 @@ class ClientPort:
             self._count += count
             self.node.plan_turn()
 
-    def _submit(self) -> None:
+    def submit_waiting(self) -> None:
         """Submits all that this turn brought."""
         if not self._count:
             return

@@ -17,6 +17,7 @@ from typing import Final
 from surecast.broker.replica.addresses import Address, Book, Place
 from surecast.broker.replica.clock_watch import ClockWatch
 from surecast.broker.replica.founding import FOUNDING_KEY
+from surecast.broker.replica.node_user import NodeUser
 from surecast.broker.replica.peers import Peers
 from surecast.broker.replica.status import NodeStatus
 from surecast.broker.service_log import BrokerLog
@@ -52,11 +53,7 @@ class ReplicaNode:
     `wall` is the clock of this replica, one of those by which the group tells the time; `clock_alarm_s` is by how much
     two of them may differ before there is a warning.
 
-    `on_turn` is called after each turn of the event loop in which the replica did something, and before it syncs its
-    disk: whatever the handler put aside may be sent then, as a majority has stored what it follows from. `on_unordered`
-    gets what another node sent with `peers.post_unordered`: in order, but it may be lost. `on_failed` is called once
-    when the node cannot go on, because of its store or of an exception in the handler: it said nothing that it could
-    not store, and is silent from then on.
+    Whoever `serve` was called with is called in its turns, and told when the node cannot go on.
 
     >>> async def example() -> bytes:
     ...     from surecast.broker.replica.addresses import parse_address
@@ -90,8 +87,6 @@ class ReplicaNode:
         queue_bytes_max: int = 8 << 20,
         wall: Callable[[], float] = time.time,
         clock_alarm_s: float = 1.0,
-        on_turn: Callable[[], None] = _nothing,
-        on_failed: Callable[[Exception], None] = _nothing,
         observer: Observer | None = None,
         remedy: str = "put a new replica in its place",
         log: BrokerLog | None = None,
@@ -105,10 +100,7 @@ class ReplicaNode:
         self._remedy = remedy
         self.store: Store = store or MemoryStore()
         self.settings = settings or PaxosSettings()
-        self.on_turn = on_turn
-        self.on_unordered: Callable[[bytes], None] = _nothing
-        self.on_failed = on_failed
-        self.before_turn: list[Callable[[], None]] = []
+        self._users: tuple[NodeUser, ...] = ()
         self.log = log or BrokerLog("error")
         self.book = Book(places)
         self.peers = Peers(replica, group, secret, self.book, self, self.log, link_delay_s, queue_bytes_max, founding)
@@ -200,6 +192,14 @@ class ReplicaNode:
 
     # What an application uses
 
+    def serve(self, user: NodeUser) -> None:
+        """From now on calls somebody in its turns."""
+        self._users = (*self._users, user)
+
+    def leave(self, user: NodeUser) -> None:
+        """Calls somebody no more."""
+        self._users = tuple(other for other in self._users if other is not user)
+
     @property
     def leads(self) -> bool:
         """Whether this replica leads, as far as it knows."""
@@ -211,6 +211,24 @@ class ReplicaNode:
         if self.replica.leads:
             return self.id
         return self.replica.node.leader if self.replica.node.leader_alive() else 0
+
+    @property
+    def incarnation(self) -> int:
+        """The number of this start of the replica."""
+        return self.replica.incarnation
+
+    @property
+    def is_blank(self) -> bool:
+        """Returns whether nothing is known of the group's state yet."""
+        return self.replica.node.blank
+
+    def reaches(self, replica: int) -> bool:
+        """Returns whether another replica is there, as far as this one knows."""
+        return self.peers.is_up(replica) and bool(self.replica.alive([replica]))
+
+    def hurry(self, is_awaited: bool) -> None:
+        """Says whether a client waits here for what is chosen: then the leader lets this replica know at once."""
+        self.replica.urgent = is_awaited
 
     @property
     def failure(self) -> Exception | None:
@@ -235,7 +253,7 @@ class ReplicaNode:
         """Takes requests, one by one or packed by `pack_requests`; their number.
 
         `done` gets the answers in the order of the requests once they are applied, in the turn of the event loop
-        in which that is known, before `on_turn`. It is never called where the node stops first. Any replica may be
+        in which that is known, before the turn ends. It is never called where the node stops first. Any replica may be
         asked, whether it leads or not. OverloadError where too many requests wait, or the node has stopped.
         """
         if self._stopped:
@@ -376,8 +394,7 @@ class ReplicaNode:
 
     def announce(self, peer: Address, client: Address | None) -> None:
         """Tells the group where this replica is, and where it takes requests."""
-        incarnation = self.replica.submissions.number >> 32
-        self.peers.enter(self.id, Place(peer, client, incarnation))
+        self.peers.enter(self.id, Place(peer, client, self.incarnation))
 
     # The turn
 
@@ -398,11 +415,12 @@ class ReplicaNode:
         if self._stopped:
             return
         try:
-            for prepare in self.before_turn:
-                prepare()
+            for user in self._users:
+                user.submit_waiting()
             self._planned = False
             self._until_quiet()
-            self.on_turn()
+            for user in self._users:
+                user.end_turn()
             if (wake_s := self.replica.wake_s) is not None:
                 self._plan_wake(wake_s, time.monotonic())
         except SurecastError as error:
@@ -427,7 +445,8 @@ class ReplicaNode:
                     self._answer(replica.apply_chosen())
                 if replica.applied != shown and (self._flush_first or not is_awaited):
                     shown = replica.applied
-                    self.on_turn()
+                    for user in self._users:
+                        user.end_turn()
                 store.commit(turn.records)
             if turn.after:  # a vote leaves before `synced` applies what is chosen: the leader waits for it
                 peers.post(turn.after)
@@ -521,7 +540,8 @@ class ReplicaNode:
     def received_unordered(self, content: bytes) -> None:
         """What another replica said past the protocol."""
         if not self._stopped:
-            self.on_unordered(content)
+            for user in self._users:
+                user.receive_unordered(content)
             self.plan_turn()
 
     def keep(self, records: list[tuple[bytes, bytes]]) -> None:
@@ -543,4 +563,5 @@ class ReplicaNode:
             self._failure = error
             self._silence()
             self.log.error("replica failed", replica=self.id, reason=str(error) or repr(error))
-            self.on_failed(error)
+            for user in self._users:
+                user.give_up(error)

@@ -15,6 +15,7 @@ from surecast.broker.replica.clock_watch import wrong_clock
 from surecast.broker.replica.founding import check_store
 from surecast.broker.replica.group_file import GroupSpec, load_group
 from surecast.broker.replica.node import ReplicaNode
+from surecast.broker.replica.node_user import NodeUser
 from surecast.broker.segment_store import SegmentStore
 from surecast.broker.service_log import BrokerLog
 from surecast.errors import ConfigurationError
@@ -96,13 +97,24 @@ def run_replica(
         return runner.run(_serve(spec, replica, make_handler(), log or BrokerLog("info")))
 
 
+class _Stopper(NodeUser):
+    """Stops the process when its node gives up."""
+
+    def __init__(self, stopping: asyncio.Event):
+        self._stopping = stopping
+
+    def give_up(self, error: Exception) -> None:
+        """The node has said why."""
+        self._stopping.set()
+
+
 async def _serve(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     node = make_node(group, replica, handler, log)
-    node.on_failed = lambda error: stopping.set()
+    node.serve(_Stopper(stopping))
     port = ClientPort(node, group.read_client_secret(), int(group.request_size))
     try:
         await node.start()

@@ -172,6 +172,15 @@ class Replica:
         return self.node.id
 
     @property
+    def incarnation(self) -> int:
+        """The number of its start."""
+        return self.submissions.number >> 32
+
+    def alive(self, replicas: Iterable[int]) -> list[int]:
+        """Those that are not suspected."""
+        return self.node.detector.alive(replicas, self.node.now)
+
+    @property
     def applied(self) -> int:
         """The last instance applied."""
         return self.node.applied
