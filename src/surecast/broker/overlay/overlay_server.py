@@ -79,10 +79,10 @@ class OverlayServer(Server):
 
     # The turn.
 
-    def _end_turn(self) -> None:
+    def end_turn(self) -> None:
         if not self._failed:
             self.overlay.settle(time.time())
-        super()._end_turn()
+        super().end_turn()
         if self._failed:
             return
         self.links.flush()
