@@ -13,12 +13,15 @@ import pytest
 from surecast.prediction.reliability import link_state_floods as floods
 from surecast.prediction.reliability.component_chains import components_of
 from surecast.prediction.reliability.link_state_floods import link_state_rate
-from surecast.protocol.overlay import LinkState, LinkStateView, OverlayMap, Send
+from surecast.protocol.overlay.overlay_frames import NodeState
+from surecast.protocol.overlay.overlay_plan import OverlayPlan
+from surecast.protocol.overlay.overlay_view import OverlayView
+from surecast.protocol.overlay.plan_of_system import plan_of_system
 from surecast.scenario import Failures, System, build, parse_distribution, parse_text
 from surecast.simulation import simulate_reliability
 
-OFTEN = 1000
-"""A number of announcements that a broker does not make while it finds its neighbours."""
+Frame = tuple[str, str, tuple[NodeState, ...]]
+"""Sender, receiver and states; without states it is the first that the receiver hears on a new connection."""
 
 
 def failing(text: str, times_s: Sequence[tuple[int, int] | None]) -> System:
@@ -61,7 +64,7 @@ class EveryState:
 
     def __init__(self, system: System):
         overlay = system.overlay
-        self.map = OverlayMap.of(overlay)
+        self.plan: OverlayPlan = plan_of_system(system)
         names = [b.name for b in overlay.brokers]
         self.links = {(names[e.a], names[e.b]): e.name for e in overlay.links}
         self.links |= {(names[e.b], names[e.a]): e.name for e in overlay.links}
@@ -82,34 +85,49 @@ class EveryState:
     def reach(self, a: str, b: str, down: set[str]) -> bool:
         return down.isdisjoint({a, b, self.links[a, b]})
 
-    def views(self, down: set[str]) -> dict[str, LinkStateView]:
+    def views(self, down: set[str]) -> dict[str, OverlayView]:
         views = {}
         for name in self.names:
-            view = views[name] = LinkStateView(name, self.map, all_up=False)
+            view = views[name] = OverlayView(name, self.plan, 1)
             if name not in down:
-                for other in self.map.neighbours[name]:
-                    view.neighbour_changed(other, self.reach(name, other, down))
-                for origin in self.names:  # its own it outbids, and then it has the same number as the others
-                    view.receive(LinkState(origin, OFTEN - (origin == name), ()), "")
+                for other in self.plan.neighbours(name):
+                    view.link_changed(other, is_up=self.reach(name, other, down))
+                for origin in self.names:
+                    view.take(NodeState(origin, 0, 1, ()))
         return views
 
     def messages(self, name: str, before: set[str]) -> int:
         """Sent until all is quiet after one component has changed."""
         views, down, up = self.views(before), before ^ {name}, name in before
-        queue: deque[tuple[str, Send]] = deque()
-        # who finds that it can reach another, or no longer can; a broker that is back looks around first
-        pairs = [(a, b) for a, b in self.links if self.reach(a, b, before) != self.reach(a, b, down) and a not in down]
-        pairs.sort(key=lambda pair: (pair[0] != name, pair))
-        for who, other in pairs:
-            queue.extend((who, send) for send in views[who].neighbour_changed(other, up))
+        joined = {a: [b for b in self.plan.neighbours(a) if self.reach(a, b, before)] for a in self.names}
+        if name in views:
+            views[name] = OverlayView(name, self.plan, 2)
+        queue: deque[Frame] = deque()
+        pairs = [(a, b) for a, b in self.links if self.reach(a, b, before) != self.reach(a, b, down)]
+        pairs.sort(key=lambda pair: (pair[1] if pair[0] == name else pair[0], pair))
+        if not up:
+            for a, b in pairs:
+                joined[a].remove(b)
+            for a, b in pairs:
+                state = views[a].link_changed(b, is_up=False)
+                queue.extend((a, to, (state,)) for to in joined[a] if a not in down)
+        queue.extend((b, a, ()) for a, b in pairs if up)
         sent = 0
         while queue:
-            sender, send = queue.popleft()
-            sent += 1
-            assert self.reach(sender, send.to, down)
-            assert isinstance(send.message, LinkState)
-            queue.extend((send.to, more) for more in views[send.to].receive(send.message, sender))
+            sender, to, states = queue.popleft()
+            sent += len(states)
+            assert self.reach(sender, to, down)
+            queue.extend(self.taken(views[to], sender, states, joined[to]))
         return sent
+
+    def taken(self, view: OverlayView, sender: str, states: tuple[NodeState, ...], joined: list[str]) -> list[Frame]:
+        """What a broker says to what it heard."""
+        if not states:
+            joined.append(sender)
+            state = view.link_changed(sender, is_up=True)
+            return [(view.broker, to, view.states if to == sender else (state,)) for to in sorted(joined)]
+        news = tuple(state for state in states if view.take(state))
+        return [(view.broker, to, news) for to in sorted(joined) if news and to != sender]
 
 
 TINY = ["ab", "ab bc", "ab bc ca", "ab ac bc bd cd", "ca ab bc bd", "ba bc bd", "ab bc cd da"]
@@ -130,16 +148,17 @@ def test_a_sample_of_states(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_link_by_hand() -> None:
-    """a--b--c with a--b failing. It goes down: b tells c. It is back: what a and b announce is sent by both of a and b,
-    or by b to a and c; and they tell each other what they know, which is of each other, as c never says anything."""
+    """a--b--c with a--b failing. It goes down: b tells c. It is back: a tells b, and b tells a and c; a and b tell each
+    other what they know besides, which is of two others; b passes on to c what a says of itself."""
     system = failing("ab bc", [None, None, None, (90, 10), None])
-    assert 100 * rate_of(system) == pytest.approx(1 + 2 + 2 + 2)
+    assert 100 * rate_of(system) == pytest.approx(1 + 3 + 4 + 1)
 
 
 def test_one_broker_by_hand() -> None:
-    """The triangle of test_compiled_by_hand.py, in which nothing but b fails: 20 messages each time."""
+    """The triangle of test_compiled_by_hand.py, in which nothing but b fails. It goes down: a and c tell each other. It
+    is back: 6 for its own two states, 8 for those of a and c, and 5 for what the three tell each other besides."""
     system = failing("ab bc ac", [None, (90, 10), None, None, None, None])
-    assert 100 * rate_of(system) == pytest.approx(20)
+    assert 100 * rate_of(system) == pytest.approx(2 + 6 + 8 + 5)
 
 
 def test_nothing_that_fails() -> None:
@@ -153,4 +172,4 @@ def test_what_is_left_out_is_little(links: str) -> None:
     system = failing(links, [(80, 20)] * (len(set(links) - {" "}) + len(links.split())))
     report = simulate_reliability(system, ["bypass"], runs=10, duration_s=50_000, warm_up_s=5000, seed=1)
     simulated = report.value("messages_per_event", scope="system", detail="link-state")
-    assert rate_of(system) == pytest.approx(simulated, rel=0.03)
+    assert rate_of(system) == pytest.approx(simulated, rel=0.06)

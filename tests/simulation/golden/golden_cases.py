@@ -251,7 +251,7 @@ def walks() -> Iterator[tuple[str, Case]]:
 
 
 def protocols() -> Iterator[tuple[str, Case]]:
-    odd = Options(duplication=0.1, jitter_s=0.5, detection_s=1.0, heal_at_s=500.0, keeps_fates=True)
+    odd = Options(jitter_s=0.5, detection_s=1.0, heal_at_s=500.0, keeps_fates=True)
     for seed in (1, 5):
         yield (
             f"ring {seed}",

@@ -7,12 +7,17 @@ import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 
-from surecast.protocol.overlay import LinkState, LinkStateView, OverlayMap, Send
+from surecast.protocol.link import LinkHello, NumberedFrame
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.overlay_frames import LinkStates
+from surecast.protocol.overlay.overlay_node import OverlayNode
+from surecast.protocol.overlay.plan_of_system import plan_of_system
 from surecast.report import QoSReport, check_accounts
 from surecast.scenario import Streams, System, build, parse_text
 from surecast.simulation.reliability.compiled import KINDS, SCHEMES, simulate_reliability
@@ -253,43 +258,96 @@ class Reference:
 
 
 class Views:
-    """The protocol's own views of all brokers, with a network without latency that brings one message after another."""
+    """The protocol's own nodes, with a network without latency that brings one thing after another."""
 
     def __init__(self, system: System, links: dict[str, tuple[str, str]]):
-        self.overlay = OverlayMap.of(system.overlay)
+        self.plan = plan_of_system(system, scheme="bypass")
         self.ends = links
         self.between = {frozenset(ends): name for name, ends in links.items()}
-        self.views = {name: LinkStateView(name, self.overlay) for name in self.overlay.brokers}
+        self.starts = dict.fromkeys(self.plan.brokers, 0)
+        self.nodes = {name: self.start(name) for name in self.plan.brokers}
         self.down: set[str] = set()
+        self.epochs = dict.fromkeys(links, 0)
+        self.made = dict.fromkeys(links, False)
+        self.up: set[tuple[str, str]] = set()
+        """Brokers with the neighbours that they take for up."""
+        self.queue: deque[tuple[str, int, str, str, Any]] = deque()
+        for link in links:
+            self.join(link)
+        self.settle()
 
-    def reach(self, a: str, b: str) -> bool:
-        return self.down.isdisjoint({a, b, self.between[frozenset({a, b})]})
+    def start(self, name: str) -> OverlayNode:
+        self.starts[name] += 1
+        return OverlayNode(name, self.plan, self.starts[name], NodeSettings(resume_s=0.0))
 
     def change(self, together: list[tuple[str, bool]]) -> int:
-        """What goes down or comes up at the same time is detected together; returns the messages sent."""
-        noticed: list[tuple[LinkStateView, str, bool]] = []
+        """What goes down or comes up at the same time is noticed together; returns the states sent."""
         for name, up in together:
             self.down ^= {name}
-            if name in self.ends:
-                a, b = self.ends[name]
-                pairs = [(a, b), (b, a)] if self.down.isdisjoint({a, b}) else []
+            around = [name]
+            if name not in self.ends:
+                around = [self.between[frozenset({name, other})] for other in self.plan.neighbours(name)]
+                self.up -= {(name, other) for other in self.plan.neighbours(name)}
+                if up:
+                    self.nodes[name] = self.start(name)
+            for link in around:
+                (self.join if up else self.cut)(link)
+        return self.settle()
+
+    def join(self, link: str) -> None:
+        a, b = self.ends[link]
+        if self.made[link] or not self.down.isdisjoint({link, a, b}):
+            return
+        for one, other in ((a, b), (b, a)):
+            self.notice(one, other)
+        self.made[link] = True
+        self.epochs[link] += 1
+        hellos = {a: self.nodes[a].hello(b), b: self.nodes[b].hello(a)}
+        for one, other in ((a, b), (b, a)):
+            self.queue.append((link, self.epochs[link], one, other, hellos[one]))
+
+    def cut(self, link: str) -> None:
+        if not self.made[link]:
+            return
+        self.made[link] = False
+        self.epochs[link] += 1
+        a, b = self.ends[link]
+        self.queue.extend((link, self.epochs[link], other, one, None) for one, other in ((a, b), (b, a)))
+
+    def notice(self, name: str, other: str) -> None:
+        if (name, other) in self.up:
+            self.up.discard((name, other))
+            self.nodes[name].link_down(other, 0.0)
+            self.sent += self.write(name)
+
+    def settle(self) -> int:
+        while self.queue:
+            link, epoch, sender, to, what = self.queue.popleft()
+            if epoch != self.epochs[link] or to in self.down:
+                continue
+            if what is None:
+                self.notice(to, sender)
+                continue
+            if isinstance(what, LinkHello):
+                self.up.add((to, sender))
+                self.nodes[to].link_up(sender, what, 0.0)
             else:
-                self.views[name] = LinkStateView(name, self.overlay, all_up=False)
-                around = self.overlay.neighbours[name]
-                near = [v for v in around if self.down.isdisjoint({v, self.between[frozenset({v, name})]})]
-                pairs = [(name, v) for v in near if up] + [(v, name) for v in near]
-            noticed += [(self.views[who], other, up) for who, other in pairs]
-        queue: deque[tuple[str, Send]] = deque()
-        for view, other, up in noticed:
-            if self.views[view.broker] is view:  # it has not crashed since
-                queue.extend((view.broker, send) for send in view.neighbour_changed(other, up))
+                self.nodes[to].receive(sender, what, 0.0)
+            self.sent += self.write(to)
+        sent, self.sent = self.sent, 0
+        return sent
+
+    sent = 0
+
+    def write(self, name: str) -> int:
+        """Sends what a node has to say; returns the number of states of brokers in it."""
         sent = 0
-        while queue:
-            sender, send = queue.popleft()
-            sent += 1
-            if self.reach(sender, send.to):
-                assert isinstance(send.message, LinkState)
-                queue.extend((send.to, more) for more in self.views[send.to].receive(send.message, sender))
+        for hop in self.plan.neighbours(name):
+            link = self.between[frozenset({name, hop})]
+            for written in self.nodes[name].output(hop):
+                self.queue.append((link, self.epochs[link] if self.made[link] else -1, name, hop, written))
+                if isinstance(written, NumberedFrame) and isinstance(written.content, LinkStates):
+                    sent += len(written.content.states)
         return sent
 
 

@@ -16,9 +16,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from surecast.protocol.overlay import SCHEMES
-from surecast.protocol.overlay.event_store import EventStore
+from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.scenario import System, build, parse_text
+from surecast.scenario.spec.delivery import SCHEMES
 from surecast.simulation.reliability.protocol import Options, SafetyError, WorldResult, simulate_world
 from surecast.simulation.reliability.protocol.accounts import TargetAccount
 
@@ -59,7 +59,6 @@ def faults(seed: int, **more: float) -> Options:
         refresh_s=random.choice([None, None, 0.0]),
         retransmission_s=random.choice([None, None, 0.0]),
         detection_s=random.choice([0.0, 3.0]),
-        duplication=random.choice([0.0, 0.3]),
         jitter_s=random.choice([0.0, 0.5, 10.0]),
         merges_subscribers=random.random() < 0.5,
         **more,  # type: ignore[arg-type]
@@ -111,7 +110,7 @@ def test_every_scheme_that_refreshes_works_again_once_all_is_healed(seed: int) -
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_the_same_seed_replays_bit_for_bit(scheme: str) -> None:
     system = scenario(3)
-    options = Options(duplication=0.2, jitter_s=1.0, keeps_fates=True)
+    options = Options(jitter_s=1.0, keeps_fates=True)
     results = [simulate_world(system, scheme, duration_s=200, seed=seed, options=options) for seed in (5, 5, 6)]
     assert results[0].digest == results[1].digest != results[2].digest
     assert results[0].fates == results[1].fates
@@ -121,8 +120,8 @@ def test_the_same_seed_replays_bit_for_bit(scheme: str) -> None:
 
 
 def test_a_broken_filter_is_caught_with_its_seed_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checks themselves work: without the filter at the last hop an event comes twice, and the run says so."""
-    monkeypatch.setattr(EventStore, "delivered", lambda self, event_id: False)
+    """The checks themselves work: without the memory at the last hop an event comes twice, and the run says so."""
+    monkeypatch.setattr(OverlayNode, "_deliver_best_effort", lambda self, tree, batch: self._deliver([batch]))
 
     def search() -> None:
         for seed in range(30):
@@ -144,7 +143,7 @@ def test_a_replay_does_not_depend_on_the_process() -> None:
     """Python orders sets of text differently in every process; nothing that happens may depend on it."""
     program = (
         "from test_protocol_faults import Options, scenario, simulate_world;"
-        "options = Options(duplication=0.2, jitter_s=1.0);"
+        "options = Options(jitter_s=1.0);"
         "run = lambda s: simulate_world(scenario(3), s, duration_s=100, seed=5, options=options).digest;"
         "print(run('bypass'), run('bypass-buffering'))"
     )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.report import check_accounts
 from surecast.scenario import Streams, System, build, parse_distribution, parse_text
-from surecast.scenario.system import Failures
+from surecast.scenario.system import Failures, Overlay
 from surecast.simulation.experiment.failures import FailureTrace
 from surecast.simulation.reliability.protocol import KINDS, Options, simulate_protocol, simulate_world
 
@@ -118,13 +119,24 @@ workload:
     assert buffered.lost["expired"].tolist() == [100, 0], "what has expired is not passed on"
 
 
-def test_random_losses_are_made_up_for_by_retransmission() -> None:
+def test_a_connection_sends_again_what_a_link_loses_so_that_it_only_comes_later() -> None:
+    never = replace(line(loss="0.3"), overlay=_without_failures(line(loss="0.3").overlay))
+    for scheme in ("periodic-subscription", "buffering"):
+        result = simulate_world(never, scheme, duration_s=500, seed=1, options=IDEAL)
+        assert result.on_time[0] == result.published[0]
+        assert 0.1 < result.delay_sum_s[0] / result.on_time[0] < 1.0, "0.2 s for each of 0.43 losses, on two links"
     system = line(deadline="inf", loss="0.3")
     options = Options(heal_at_s=500.0, drain_s=1000.0)
     result = simulate_world(system, "buffering", duration_s=500, seed=1, options=options)
     assert result.on_time[0] + result.lost["home broker down"][0] == result.published[0]
-    with pytest.raises(AssumptionError, match=r"link .* loses messages at random"):
-        simulate_world(system, "buffering", duration_s=500, seed=1, options=IDEAL)
+
+
+def _without_failures(overlay: Overlay) -> Overlay:
+    return replace(
+        overlay,
+        brokers=tuple(replace(broker, failures=None) for broker in overlay.brokers),
+        links=tuple(replace(link, failures=None) for link in overlay.links),
+    )
 
 
 def test_subscribers_may_be_simulated_one_by_one() -> None:

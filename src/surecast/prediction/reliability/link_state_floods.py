@@ -1,7 +1,7 @@
 """The number of link-state messages of the bypass schemes: expected floods in the part of the overlay that is up.
 
 Who announces what at a change, and what is sent when neighbours come together again, is as in the protocol
-(`protocol.overlay.link_state`) without latency. All brokers that are up are taken to know the same: what those in
+(`protocol.overlay.overlay_view`) without latency. All brokers that are up are taken to know the same: what those in
 separate parts have missed of each other is left out. The formulas are in docs/background/reliability.md.
 """
 
@@ -58,10 +58,9 @@ def link_state_rate(system: System, components: Components) -> float:
     first, neighbour, link = _neighbours(system)
     ends = np.array([(each.a, each.b) for each in system.overlay.links], dtype=np.intp).reshape(-1, 2)
     graph = first, neighbour, link, ends
-    outbids = _outbids(frequency, first, neighbour, link)
-    floods = _floods(*_states(system, up, frequency, len(neighbour)), frequency, outbids, *graph)
-    others = _announcers(frequency, ends, len(components.broker_up)) - 1
-    return float(floods + _resynchronisation(up, frequency, outbids, *graph, others))
+    floods = _floods(*_states(system, up, frequency, len(neighbour)), frequency, *graph)
+    others = len(np.unique(ends)) - 1
+    return float(floods + _resynchronisation(up, frequency, *graph, others))
 
 
 def _neighbours(system: System) -> tuple[Index, Index, Index]:
@@ -74,25 +73,6 @@ def _neighbours(system: System) -> tuple[Index, Index, Index]:
     first = np.zeros(len(names) + 1, dtype=np.intp)
     np.cumsum(np.bincount([row[0] for row in both], minlength=len(names)), out=first[1:])
     return first, np.array([row[2] for row in both], dtype=np.intp), np.array([row[3] for row in both], dtype=np.intp)
-
-
-def _announcers(frequency: Array, ends: Index, brokers: int) -> int:
-    """Returns the number of brokers that ever announce anything: those with a link that fails, or with an end that
-    does.
-    """
-    fails = frequency > 0
-    changing = fails[brokers:] | fails[ends].any(axis=1)
-    return len(np.unique(ends[changing]))
-
-
-def _outbids(frequency: Array, first: Index, neighbour: Index, link: Index) -> Flags:
-    """Returns whether each broker, once back, has to announce its state under a higher number than before it went down.
-
-    Where none of its neighbours and links ever fails it gets to the same number with the same state by itself.
-    """
-    brokers = len(first) - 1
-    changes = (frequency[neighbour] > 0) | (frequency[brokers + link] > 0)
-    return np.array([changes[first[v] : first[v + 1]].any() for v in range(brokers)], dtype=np.bool_)
 
 
 def _states(system: System, up: Array, frequency: Array, directed_links: int) -> States:
@@ -115,7 +95,6 @@ def _states(system: System, up: Array, frequency: Array, directed_links: int) ->
 def _resynchronisation(
     up: Array,
     frequency: Array,
-    outbids: Flags,
     first: Index,
     neighbour: Index,
     link: Index,
@@ -124,31 +103,17 @@ def _resynchronisation(
 ) -> float:
     """Returns messages per second, besides floods, when neighbours reconnect, each of which knows `others` others.
 
-    The ends of a link send each other all they know. A broker x that was down, with d neighbours in reach, starts to
-    count its announcements anew: it makes one for each neighbour it finds, to those found so far, and is answered by
-    its last one from before: d (d + 1) in all, or d less where it need not outbid that. Each neighbour tells it all it
-    knows; what it has from the first one it passes on to the others. What it hears of neighbours that have announced
-    its return by then is old news: it answers with newer ones, and so do neighbours of each other to whom it passes old
-    news on.
+    The ends of a link send each other all they know. So does each neighbour of a broker that was down; what that has
+    from the first one it passes on to the others.
     """
     brokers = len(first) - 1
-    between = {(min(a, b), max(a, b)): up[brokers + i] for i, (a, b) in enumerate(ends.tolist())}
     total = float((frequency[brokers:] * up[ends].prod(axis=1)).sum()) * 2 * others
     for x in np.flatnonzero(frequency[:brokers]).tolist():
-        around = neighbour[first[x] : first[x + 1]].tolist()
+        around = neighbour[first[x] : first[x + 1]]
         reach = up[around] * up[brokers + link[first[x] : first[x + 1]]]
-        none_before = np.cumprod(np.append(1.0, 1.0 - reach))
-        mean = float(reach.sum())
-        square = mean**2 + float((reach * (1.0 - reach)).sum())
-        own = square + mean if outbids[x] else square
-        copied = mean * others + (others - 1) * (mean - (1.0 - none_before[-1]))
-        newer = (square - mean) / 2
-        for j, v in enumerate(around):
-            for k in range(j + 1, len(around)):
-                pair = between.get((min(v, around[k]), max(v, around[k])), 0.0)
-                newer += 2 * pair * reach[j] * reach[k] * (1.0 - none_before[j])
-        total += frequency[x] * (own + copied + newer)
-    return float(total)
+        mean, some = float(reach.sum()), 1.0 - float(np.prod(1.0 - reach))
+        total += frequency[x] * (mean * others + (others - 1) * (mean - some))
+    return total
 
 
 @njit(cache=True)
@@ -176,13 +141,55 @@ def _flood(
 
 
 @njit(cache=True)
+def _return(
+    x: int, first: Index, neighbour: Index, link: Index, up: Flags, queue: Index, distance: Index, last: Index
+) -> int:
+    """Returns messages for the states of a broker that is back, which it announces anew with each neighbour it finds.
+
+    The state of its k-th link goes to the first k neighbours, and from there on. A broker takes it for news if none of
+    the later ones, which all are sent at the same moment, is there before: if no later neighbour is nearer to it.
+    """
+    brokers = len(first) - 1
+    messages, found = 0, 0
+    last[:] = brokers
+    for turn in range(2):  # how far all neighbours are from each broker, then who hears which state
+        distance[:] = brokers
+        for j in range(first[x], first[x + 1]):
+            w = neighbour[j]
+            if not (up[w] and up[brokers + link[j]]):
+                continue
+            distance[w] = 0
+            queue[0] = w
+            head, tail = 0, 1
+            while head < tail:
+                v = queue[head]
+                head += 1
+                for i in range(first[v], first[v + 1]):
+                    other = neighbour[i]
+                    is_near = up[other] and up[brokers + link[i]] and other != x
+                    if is_near and distance[v] + 1 < distance[other]:
+                        distance[other] = distance[v] + 1
+                        queue[tail] = other
+                        tail += 1
+            if turn == 1:
+                found += 1
+                messages += found
+                for v in range(brokers):
+                    if distance[v] < brokers and distance[v] == last[v]:
+                        messages -= 1
+                        for i in range(first[v], first[v + 1]):
+                            messages += up[neighbour[i]] and up[brokers + link[i]]
+        last[:] = distance
+    return messages
+
+
+@njit(cache=True)
 def _floods(
     states: Flags,
     weights: Array,
     failing: Index,
     cycle: int,
     frequency: Array,
-    outbids: Flags,
     first: Index,
     neighbour: Index,
     link: Index,
@@ -194,7 +201,8 @@ def _floods(
     Both ends of a link announce its change, all neighbours in reach that of a broker, and the broker its return.
     """
     brokers = len(first) - 1
-    queue, mark_of, origins = np.empty(brokers, np.intp), np.zeros(brokers, np.intp), np.empty(brokers, np.intp)
+    queue, mark_of, origins = np.empty(len(link) + 1, np.intp), np.zeros(brokers, np.intp), np.empty(brokers, np.intp)
+    distance, last = np.empty(brokers, np.intp), np.empty(brokers, np.intp)
     mark = 0
     total = 0.0
     for s in range(len(states)):
@@ -213,9 +221,8 @@ def _floods(
                         if up[neighbour[j]] and up[brokers + link[j]]:
                             origins[n] = neighbour[j]
                             n += 1
-                    if is_up and n > 0 and outbids[c]:
-                        origins[n] = c
-                        n += 1
+                    if is_up:
+                        messages += _return(c, first, neighbour, link, up, queue, distance, last)
                 cost = 0
                 for k in range(n):
                     # a flood costs the same from wherever in a connected part it starts

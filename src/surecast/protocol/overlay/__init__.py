@@ -1,80 +1,25 @@
-"""Topic-based, tree-based forwarding and its fault-tolerance schemes (the *reliability* paper), without any I/O.
+"""A broker's part in an overlay, without any I/O: `OverlayNode`, for simulations and for brokers that run.
 
-A `Broker` is a plain object: messages and the time go in, effects come out. The schemes are `Settings` of it.
-
->>> overlay = OverlayMap([("b1", "b2"), ("b2", "b3")], {"Stock": [("b1", "b2"), ("b2", "b3")]})
->>> b2 = Broker("b2", overlay, settings_for("buffering"))
->>> [type(effect).__name__ for effect in b2.handle(Subscribe("s1", "Stock", issued_s=0.0), "b3", now=0.0)]
-['Store', 'Send']
->>> event = Event(EventId("p1", 0), "Stock", published_s=5.0, lifetime_s=60.0)
->>> [type(effect).__name__ for effect in b2.handle(EventMessage(event), "b1", now=5.0)]
-['Store', 'Send', 'Send']
+>>> links = (("b1", "b2"), ("b2", "b3"))
+>>> plan = OverlayPlan(("b1", "b2", "b3"), links, (Tree(links, scheme="buffering"),))
+>>> b1 = OverlayNode("b1", plan, incarnation=1)
+>>> b1.publish("stock", 1, now=5.0, qos=1).first
+EventId(origin='b1', incarnation=1, number=0)
 """
 
-from surecast.protocol.overlay.broker import Broker
-from surecast.protocol.overlay.effects import (
-    Deliver,
-    Discard,
-    Drop,
-    Effect,
-    HandledEvent,
-    Key,
-    Record,
-    Send,
-    Store,
-    StoredEvent,
-    StoredSubscription,
-    event_key,
-    subscription_key,
-)
-from surecast.protocol.overlay.link_state import LinkStateView
-from surecast.protocol.overlay.messages import (
-    Ack,
-    ClientMessage,
-    Detour,
-    Event,
-    EventId,
-    EventMessage,
-    LinkState,
-    Message,
-    Publish,
-    Subscribe,
-    Unsubscribe,
-)
-from surecast.protocol.overlay.overlay_map import OverlayMap
-from surecast.protocol.overlay.routing_table import RoutingTable
-from surecast.protocol.overlay.settings import SCHEMES, Settings, settings_for
+from surecast.protocol.overlay.event_id import EventId
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.overlay_node import OverlayNode
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, SchemeParts, Tree, scheme_parts
+from surecast.protocol.overlay.plan_of_system import plan_of_system
 
 __all__ = [
-    "SCHEMES",
-    "Ack",
-    "Broker",
-    "ClientMessage",
-    "Deliver",
-    "Detour",
-    "Discard",
-    "Drop",
-    "Effect",
-    "Event",
     "EventId",
-    "EventMessage",
-    "HandledEvent",
-    "Key",
-    "LinkState",
-    "LinkStateView",
-    "Message",
-    "OverlayMap",
-    "Publish",
-    "Record",
-    "RoutingTable",
-    "Send",
-    "Settings",
-    "Store",
-    "StoredEvent",
-    "StoredSubscription",
-    "Subscribe",
-    "Unsubscribe",
-    "event_key",
-    "settings_for",
-    "subscription_key",
+    "NodeSettings",
+    "OverlayNode",
+    "OverlayPlan",
+    "SchemeParts",
+    "Tree",
+    "plan_of_system",
+    "scheme_parts",
 ]

@@ -29,13 +29,13 @@ _EXPIRY_SLACK: Final = 1_000
 @dataclass(slots=True)
 class HeldBatch:
     """Events that wait for the acknowledgements of neighbours. `hops` are those that have not acknowledged them, each
-    with the highest QoS that it wants; around those in `detoured` they were sent once. `untried` are those whose links
-    were up, and had no room yet."""
+    with the highest QoS that it wants; `went` has the brokers behind those that are down to which they were
+    sent around them, each once. `untried` are those whose links were up, and had no room yet."""
 
     tree: int
     batch: EventBatch
     hops: dict[str, int]
-    detoured: set[str] = field(default_factory=set)
+    went: set[str] = field(default_factory=set)
     untried: tuple[str, ...] = ()
 
 

@@ -14,7 +14,7 @@ __all__ = ["EventId", "IntervalSet", "Seen", "SeenEvents"]
 Seen: TypeAlias = Literal["new", "seen", "too-old"]
 
 _INTERVALS_MAX: Final = 50_000  # more than a window of small events, each of which filtering has put apart
-_INCARNATIONS_KEPT: Final = 3
+_INCARNATIONS_KEPT: Final = 16  # so many restarts while an event may still be repeated
 
 
 class EventId(NamedTuple):

@@ -242,11 +242,12 @@ class NodeDemand:
                 if self._links.put_control(hop, frame):
                     self.overfull[hop] = None
                 continue
-            ways = self._view.detours(tree, hop) if self._parts[tree].detours else []
-            for path, via in ways:
+            if not self._parts[tree].detours:
+                self._accounts.subscriptions_lost += 1
+                continue
+            for path, via in self._view.detours(tree, hop):
                 if self._links.is_up(path[0]):
                     self._links.put(path[0], CONTROL, Detoured(self.name, path[1:], via, frame))
-            self._accounts.subscriptions_lost += not ways
 
     def _keep(self, tree: int) -> None:
         """Has the subscriptions that changed on disk, where events wait there for whom they are about."""

@@ -396,7 +396,7 @@ class OverlayNode:
         accounts.offered += count
         if not self._links.sessions[hop].is_connected:
             has_detours = self._parts[events.tree].detours
-            if has_detours and self._detour(hop, events):
+            if has_detours and self._detour(hop, events, set()):
                 accounts.detoured += count
                 return
             if hop not in self._links.down_since or not self.settings.resume_s:
@@ -409,20 +409,22 @@ class OverlayNode:
         else:
             accounts.dropped["queue-full"] += count
 
-    def _detour(self, hop: str, events: Events) -> bool:
-        """Sends events around a neighbour; returns whether there is a way."""
+    def _detour(self, hop: str, events: Events, went: set[str]) -> bool:
+        """Sends events around a neighbour, to those to whom they never went; returns whether there is a way."""
         ways = self._view.detours(events.tree, hop)
         for path, via in ways:
-            if not self._links.put_detour(path[0], Detoured(self.name, path[1:], via, events)):
+            if path[-1] in went:
+                continue
+            if self._links.put_detour(path[0], Detoured(self.name, path[1:], via, events)):
+                went.add(path[-1])
+            else:
                 self._drop(path[0], events, "no-credit-for-detour")
         return bool(ways)
 
     def _detour_held(self, held: HeldBatch, hop: str) -> None:
-        """Sends events in custody around a neighbour that is down, once; they go on waiting for it."""
-        if not self._parts[held.tree].detours or self._links.sessions[hop].is_connected or hop in held.detoured:
-            return
-        if self._detour(hop, Events(held.tree, held.batch.at_most(held.hops[hop]), self.name)):
-            held.detoured.add(hop)
+        """Sends events in custody around a neighbour that is down, to each broker once; they go on waiting for it."""
+        if self._parts[held.tree].detours and not self._links.sessions[hop].is_connected:
+            self._detour(hop, Events(held.tree, held.batch.at_most(held.hops[hop]), self.name), held.went)
 
     def _take_detour(self, detour: Detoured, now: float) -> None:
         frame = detour.frame

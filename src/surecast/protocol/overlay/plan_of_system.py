@@ -44,7 +44,9 @@ def plan_of_system(
         )
     root = names[overlay.root] if is_hierarchical else None
     chosen = scheme if scheme is not None else system.delivery.fault_tolerance.scheme
-    trees = tuple(Tree(tuple(pairs[i] for i in links), chosen, algorithm, root=root) for links in used)
+    trees = tuple(
+        Tree(tuple(pairs[i] for i in links), chosen, algorithm, root=root, refresh="end-to-end") for links in used
+    )
     prefixes: dict[str, tuple[int, ...]] = {"": (0,)}
     if len(used) > 1:
         prefixes |= {topic: (used.index(links),) for topic, links in topics.items()}

@@ -1,8 +1,9 @@
-"""Counts of the link-state messages that brokers send: the protocol of `protocol.overlay.link_state`, compiled.
+"""How many states of links the brokers flood: the protocol of `protocol.overlay.overlay_view`, compiled.
 
-Every broker's view is followed through all changes of brokers and links, message by message, in the order in which the
-protocol code runs in virtual time without latency: what happens at the same time is detected together, then messages
-are taken in the order in which they were sent, until none is left. So the count is the protocol's own.
+Every broker's view is followed through all changes of brokers and links, frame by frame, in the order in which the
+protocol code runs in virtual time without latency: what happens at the same time is first noticed by all, then frames
+are taken in the order in which they were sent, until none is left. So the count is the protocol's own. A frame with the
+states of several brokers counts once for each.
 """
 # The kernels take many arrays and are typed by Numba.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -19,13 +20,16 @@ from surecast.simulation.reliability.compiled.compiled_plan import Plan
 __all__ = ["count_floods"]
 
 _QUEUE = 4096
-"""Messages there is room for at first."""
+"""Frames there is room for at first."""
+_LIFE = np.int64(1) << 32
+"""The age of a state is the life of its broker times this, and a count of its states in that life."""
+_NOTICE, _HELLO, _FRAME = 0, 1, 2
 
 
 def count_floods(plan: Plan, joined: tuple[Any, ...], begin_s: float, end_s: float) -> int:
-    """Link-state messages sent from `begin_s` on, before `end_s`; `joined` has the traces, brokers and links first.
+    """States of links sent from `begin_s` on, before `end_s`; `joined` has the traces, brokers and links first.
 
-    All views are complete at the start. What is down then is announced at time 0, which does not count.
+    All views are complete at the start. What is down then is noticed at time 0, which does not count.
     """
     size = plan.brokers + len(plan.system.overlay.links)
     last = int(joined[2][size])
@@ -45,8 +49,7 @@ def count_floods(plan: Plan, joined: tuple[Any, ...], begin_s: float, end_s: flo
 def _neighbours(plan: Plan) -> tuple[Any, ...]:
     """Each broker's neighbours, in the protocol's order (by name): where its list starts, the neighbours, the links.
 
-    Also the two ends of each link and, for each neighbour, a random number: what a broker says is down is told apart
-    by the sum of these, modulo 2 to the 64.
+    Also the two ends of each link.
     """
     overlay = plan.system.overlay
     names = [broker.name for broker in overlay.brokers]
@@ -55,58 +58,58 @@ def _neighbours(plan: Plan) -> tuple[Any, ...]:
         own[link.a].append((names[link.b], link.b, i))
         own[link.b].append((names[link.a], link.a, i))
     first = np.zeros(len(names) + 1, dtype=np.int64)
-    np.cumsum([len(found) for found in own], out=first[1:])
-    slots = [slot for found in own for slot in sorted(found)]
+    np.cumsum([len(slots) for slots in own], out=first[1:])
+    slots = [slot for slots in own for slot in sorted(slots)]
     neighbour = np.array([slot[1] for slot in slots], dtype=np.int64)
     link_of = np.array([slot[2] for slot in slots], dtype=np.int64)
-    marks = np.random.default_rng(1).integers(2**63, size=len(slots))
-    return first, neighbour, link_of, *plan.link_ends(), marks
+    return first, neighbour, link_of, *plan.link_ends()
 
 
 @njit(cache=True)
-def _run(time, which, up, begin_s, brokers, first, neighbour, link_of, ends_a, ends_b, marks):
-    """Takes in the changes time by time and returns the number of messages sent from `begin_s` on, but not at 0."""
-    net = first, neighbour, marks
-    sequence = np.zeros((brokers, brokers), dtype=np.int64)  # what each broker (row) knows of each; 0: nothing
-    said_down = np.zeros((brokers, brokers), dtype=np.int64)  # what that says is down, as a number
-    heard = np.zeros((brokers, brokers), dtype=np.int32)  # of whom each broker knows, in the order it heard of them
-    count = np.zeros(brokers, dtype=np.int64)
-    unreached = np.zeros(len(neighbour), dtype=np.bool_)
-    own_down = np.zeros(brokers, dtype=np.int64)
-    views = sequence, said_down, heard, count, unreached, own_down
-    state, lives = np.ones(brokers + len(ends_a), dtype=np.bool_), np.zeros(brokers, dtype=np.int64)
-    reports = np.empty((16, 5), dtype=np.int64)
-    queue = np.empty((_QUEUE, 5), dtype=np.int64)
+def _run(time, which, up, begin_s, brokers, first, neighbour, link_of, ends_a, ends_b):
+    """Takes in the changes time by time and returns the number of states sent from `begin_s` on, but not at 0.
+
+    `age[b, o]` is the age of the last state of broker o that b knows, 0 where it knows none. `joined` tells for each
+    neighbour of each broker whether it takes the connection for up. A connection has an epoch, which rises when it is
+    made or broken. Rows of `queue`: what it is, sender, receiver, link, epoch, and where its states are in `states`
+    (rows of broker and age). `sent` counts.
+    """
+    net = first, neighbour, link_of, ends_a, ends_b
+    links = len(ends_a)
+    age = np.zeros((brokers, brokers), dtype=np.int64)
+    for b in range(brokers):
+        for o in range(brokers):
+            if first[o + 1] > first[o]:
+                age[b, o] = _LIFE + first[o + 1] - first[o]
+    lives = np.ones(brokers, dtype=np.int64)
+    joined = np.ones(len(neighbour), dtype=np.bool_)
+    made, epoch = np.ones(links, dtype=np.bool_), np.zeros(links, dtype=np.int64)
+    views = age, lives, joined, made, epoch
+    state = np.ones(brokers + links, dtype=np.bool_)
+    sizes = np.zeros(3, dtype=np.int64)  # rows in the queue, rows of states, states sent
+    queue, states = np.empty((_QUEUE, 7), dtype=np.int64), np.empty((_QUEUE, 2), dtype=np.int64)
     total = np.int64(0)
     i = 0
     while i < len(time):
-        now, reported = time[i], np.int64(0)  # a literal would be of another type, and all of it compiled twice
-        alone = i + 1 == len(time) or time[i + 1] > now  # then nobody sends over a link that is down
+        now = time[i]
+        sizes[:] = 0
         while i < len(time) and time[i] == now:
-            reports = _room(reports, reported + 2 * len(neighbour))
-            reported = _change(which[i], up[i], state, lives, net, link_of, ends_a, ends_b, views, reports, reported)
+            queue, states = _room(queue, states, sizes, net)
+            queue, states = _change(which[i], up[i] == 1, state, net, views, queue, states, sizes)
             i += 1
-        tail = np.int64(0)
-        for r in range(reported):
-            queue = _room(queue, tail + len(neighbour) + brokers)
-            if lives[reports[r, 0]] == reports[r, 1]:
-                tail = _report(reports[r, 0], reports[r, 2], reports[r, 3] == 1, net, views, queue, tail)
         head = np.int64(0)
-        while head < tail:
-            sender, to, origin = queue[head, 0], queue[head, 1], queue[head, 2]
-            # most messages are what their receiver has already, which has no consequences
-            if origin == to or queue[head, 3] != sequence[to, origin]:
-                queue = _room(queue, tail + len(neighbour))
-                if state[to] and (alone or _link_up(sender, to, first, neighbour, link_of, state, brokers)):
-                    tail = _receive(queue, head, net, views, tail)
+        while head < sizes[0]:
+            queue, states = _room(queue, states, sizes, net)
+            if queue[head, 4] == epoch[queue[head, 3]]:
+                _take(queue[head], net, views, state, queue, states, sizes)
             head += 1
         if now > 0.0 and now >= begin_s:
-            total += tail
+            total += sizes[2]
     return total
 
 
 @njit(cache=True)
-def _room(rows, size):
+def _grown(rows, size):
     """The rows, with room for some more."""
     if size <= len(rows):
         return rows
@@ -118,109 +121,152 @@ def _room(rows, size):
 
 
 @njit(cache=True)
-def _put(rows, n, a, b, c, d, e):
-    rows[n, 0], rows[n, 1], rows[n, 2], rows[n, 3], rows[n, 4] = a, b, c, d, e
-    return n + 1
+def _room(queue, states, sizes, net):
+    """The queue and the states, with room for all that one broker can say at once."""
+    most = len(net[0]) + len(net[1])
+    return _grown(queue, sizes[0] + 2 * most), _grown(states, sizes[1] + 2 * most)
 
 
 @njit(cache=True)
-def _link_up(sender, to, first, neighbour, link_of, state, brokers):
-    for j in range(first[sender], first[sender + 1]):
-        if neighbour[j] == to:
-            return state[brokers + link_of[j]]
-    return False
+def _put(queue, sizes, kind, sender, to, link, epoch, start, stop):
+    row = queue[sizes[0]]
+    row[0], row[1], row[2], row[3], row[4], row[5], row[6] = kind, sender, to, link, epoch, start, stop
+    sizes[0] += 1
+    sizes[2] += stop - start
 
 
 @njit(cache=True)
-def _change(which, up, state, lives, net, link_of, ends_a, ends_b, views, reports, n):
-    """A component changes; who notices is written to `reports`: broker, its life, neighbour, whether that is up."""
-    first, neighbour, marks = net
-    sequence, _, _, count, unreached, own_down = views
-    state[which] = up == 1
-    brokers = len(lives)
-    if which >= brokers:
-        a, b = ends_a[which - brokers], ends_b[which - brokers]
-        if state[a] and state[b]:
-            n = _put(reports, n, a, lives[a], b, up, 0)
-            n = _put(reports, n, b, lives[b], a, up, 0)
-        return n
-    lives[which] += 1
-    low, high = first[which], first[which + 1]
-    if up == 1:
-        for j in range(low, high):
-            if state[brokers + link_of[j]] and state[neighbour[j]]:
-                n = _put(reports, n, which, lives[which], neighbour[j], up, 0)
-    else:
-        count[which] = 0
-        own_down[which] = 0
-        for other in range(brokers):
-            sequence[which, other] = 0
-        for j in range(low, high):
-            unreached[j] = True
-            own_down[which] += marks[j]
-    for j in range(low, high):
-        other = neighbour[j]
-        if state[brokers + link_of[j]] and state[other]:
-            n = _put(reports, n, other, lives[other], which, up, 0)
-    return n
-
-
-@njit(cache=True)
-def _report(broker, other, up, net, views, queue, tail):
-    """A broker finds that a neighbour is up or down: it announces that, and tells one that is up all it knows."""
-    first, neighbour, marks = net
-    sequence, said_down, heard, count, unreached, own_down = views
-    j = first[broker]
-    while neighbour[j] != other:
+def _slot(broker, other, net):
+    j = net[0][broker]
+    while net[1][j] != other:
         j += 1
-    if unreached[j] != up:
-        return tail
-    unreached[j] = not up
-    own_down[broker] += -marks[j] if up else marks[j]
-    tail = _announce(broker, 0, net, views, queue, tail)
+    return j
+
+
+@njit(cache=True)
+def _change(which, up, state, net, views, queue, states, sizes):
+    """A component changes: connections break, or are made, which their ends notice in turn."""
+    first, link_of = net[0], net[2]
+    age, lives, joined = views[0], views[1], views[2]
+    brokers = len(lives)
+    state[which] = up
+    if which >= brokers:
+        if up:
+            _join(which - brokers, net, views, state, queue, states, sizes)
+        else:
+            _break(which - brokers, net, views, state, queue, sizes)
+        return queue, states
     if up:
-        for k in range(count[broker]):
-            origin = heard[broker, k]
-            tail = _put(queue, tail, broker, other, origin, sequence[broker, origin], said_down[broker, origin])
-    return tail
+        lives[which] += 1
+    else:
+        for other in range(brokers):
+            age[which, other] = 0
+        for j in range(first[which], first[which + 1]):
+            joined[j] = False
+    for j in range(first[which], first[which + 1]):
+        queue, states = _room(queue, states, sizes, net)
+        if up:
+            _join(link_of[j], net, views, state, queue, states, sizes)
+        else:
+            _break(link_of[j], net, views, state, queue, sizes)
+    return queue, states
 
 
 @njit(cache=True)
-def _announce(broker, outbid, net, views, queue, tail):
-    """A broker tells its neighbours which of them it can reach, under a higher number than before and than `outbid`."""
-    sequence, said_down, own_down = views[0], views[1], views[5]
-    sequence[broker, broker] = max(sequence[broker, broker], outbid) + 1
-    said_down[broker, broker] = own_down[broker]
-    return _send_on(broker, broker, -1, net, views, queue, tail)
+def _join(link, net, views, state, queue, states, sizes):
+    """Makes a connection if all that it needs is up: both ends say hello."""
+    ends_a, ends_b = net[3], net[4]
+    lives, joined, made, epoch = views[1], views[2], views[3], views[4]
+    a, b = ends_a[link], ends_b[link]
+    if made[link] or not state[len(lives) + link] or not state[a] or not state[b]:
+        return
+    for one, other in ((a, b), (b, a)):
+        if joined[_slot(one, other, net)]:
+            _notice(one, other, net, views, queue, states, sizes)
+    made[link] = True
+    epoch[link] += 1
+    _put(queue, sizes, _HELLO, a, b, link, epoch[link], 0, 0)
+    _put(queue, sizes, _HELLO, b, a, link, epoch[link], 0, 0)
 
 
 @njit(cache=True)
-def _send_on(broker, origin, besides, net, views, queue, tail):
-    first, neighbour, _ = net
-    sequence, said_down, unreached = views[0], views[1], views[4]
+def _break(link, net, views, state, queue, sizes):
+    """Breaks a connection: its ends that are up are going to notice it."""
+    made, epoch = views[3], views[4]
+    if not made[link]:
+        return
+    made[link] = False
+    epoch[link] += 1
+    for one, other in ((net[3][link], net[4][link]), (net[4][link], net[3][link])):
+        if state[one]:
+            _put(queue, sizes, _NOTICE, other, one, link, epoch[link], 0, 0)
+
+
+@njit(cache=True)
+def _notice(broker, other, net, views, queue, states, sizes):
+    """A broker finds that a neighbour is gone, and tells the others."""
+    views[2][_slot(broker, other, net)] = False
+    start = _own_state(broker, views, states, sizes)
+    _send_on(broker, other, net, views, queue, sizes, start, sizes[1])
+
+
+@njit(cache=True)
+def _own_state(broker, views, states, sizes):
+    """Writes the next state of a broker itself; returns where it is."""
+    age, lives = views[0], views[1]
+    age[broker, broker] = max(age[broker, broker], lives[broker] * _LIFE) + 1
+    return _write(states, sizes, broker, age[broker, broker])
+
+
+@njit(cache=True)
+def _write(states, sizes, origin, age):
+    states[sizes[1], 0], states[sizes[1], 1] = origin, age
+    sizes[1] += 1
+    return sizes[1] - 1
+
+
+@njit(cache=True)
+def _send_on(broker, besides, net, views, queue, sizes, start, stop):
+    """Sends states to all neighbours that are up but one."""
+    first, neighbour, link_of = net[0], net[1], net[2]
     for j in range(first[broker], first[broker + 1]):
-        if not unreached[j] and neighbour[j] != besides:
-            tail = _put(queue, tail, broker, neighbour[j], origin, sequence[broker, origin], said_down[broker, origin])
-    return tail
+        if views[2][j] and neighbour[j] != besides:
+            _put(queue, sizes, _FRAME, broker, neighbour[j], link_of[j], _epoch(link_of[j], views), start, stop)
 
 
 @njit(cache=True)
-def _receive(queue, head, net, views, tail):
-    """News are passed on, old news answered with newer ones, and a broker's own from before a crash are outbid."""
-    sequence, said_down, heard, count = views[0], views[1], views[2], views[3]
-    sender, broker, origin = queue[head, 0], queue[head, 1], queue[head, 2]
-    number, down = queue[head, 3], queue[head, 4]
-    known = sequence[broker, origin]
-    if origin == broker:
-        if known > 0 and (number < known or (number == known and down == said_down[broker, broker])):
-            return tail
-        return _announce(broker, number, net, views, queue, tail)
-    if known > 0 and number <= known:
-        if number < known:
-            tail = _put(queue, tail, broker, sender, origin, known, said_down[broker, origin])
-        return tail
-    if known == 0:
-        heard[broker, count[broker]] = origin
-        count[broker] += 1
-    sequence[broker, origin], said_down[broker, origin] = number, down
-    return _send_on(broker, origin, sender, net, views, queue, tail)
+def _epoch(link, views):
+    """The epoch of a connection; what is sent where there is none, which its sender has not noticed, is lost."""
+    return views[4][link] if views[3][link] else -1
+
+
+@njit(cache=True)
+def _take(row, net, views, state, queue, states, sizes):
+    """A broker notices that a neighbour is gone, hears that it is there, or takes its news and passes them on."""
+    first, neighbour, link_of = net[0], net[1], net[2]
+    age, lives, joined = views[0], views[1], views[2]
+    kind, sender, broker, start, stop = row[0], row[1], row[2], row[5], row[6]
+    if kind == _NOTICE:
+        if joined[_slot(broker, sender, net)]:
+            _notice(broker, sender, net, views, queue, states, sizes)
+        return
+    if kind == _HELLO:
+        joined[_slot(broker, sender, net)] = True
+        own = _own_state(broker, views, states, sizes)
+        known = sizes[1]
+        for origin in range(len(lives)):
+            if age[broker, origin] > 0:
+                _write(states, sizes, origin, age[broker, origin])
+        for j in range(first[broker], first[broker + 1]):
+            if joined[j]:
+                low, high = (known, sizes[1]) if neighbour[j] == sender else (own, own + 1)
+                _put(queue, sizes, _FRAME, broker, neighbour[j], link_of[j], _epoch(link_of[j], views), low, high)
+        return
+    news = sizes[1]
+    for i in range(start, stop):
+        origin, number = states[i, 0], states[i, 1]
+        if origin != broker and number > age[broker, origin]:
+            age[broker, origin] = number
+            _write(states, sizes, origin, number)
+    if sizes[1] > news:
+        _send_on(broker, sender, net, views, queue, sizes, news, sizes[1])

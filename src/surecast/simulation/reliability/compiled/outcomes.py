@@ -45,9 +45,9 @@ for each hop of a buffered event that succeeds.
 route is down; under bypass with buffering the event also stays buffered until it gets there along its tree.
 `duplicate`: such an event that gets there a second time, by a message that is already counted; it is not part of the
 total. `subscription`: a refresh that is sent over a link of its topic's tree by a broker it got to; none where
-refreshes are ideal. `link-state`: what the protocol's link-state views (`protocol.overlay.link_state`) send without
-latency: announcements of a change by each broker that notices it, passed on by all that hear of it for the first time;
-what neighbours that come together tell each other; answers to what is out of date.
+refreshes are ideal. `link-state`: the states of brokers that the protocol (`protocol.overlay.overlay_view`) sends
+without latency: announcements of a change by each broker that notices it, passed on by all that hear of it for the
+first time, and all that neighbours know when they come together.
 """
 
 

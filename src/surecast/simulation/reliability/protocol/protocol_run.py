@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import numpy as np
 
-from surecast.errors import AssumptionError, ConfigurationError
-from surecast.protocol.overlay import Settings, settings_for
+from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
+from surecast.protocol.overlay.plan_of_system import plan_of_system
+from surecast.scenario.spec.delivery import SCHEMES
 from surecast.scenario.system import System
 from surecast.simulation.reliability.protocol.accounts import REASONS, Target
 from surecast.simulation.reliability.protocol.network import KINDS
@@ -50,13 +52,28 @@ def simulate_world(
     (100, 100, 100, 202)
     """
     chosen = options or Options()
+    refuse_unknown("scheme", [scheme], SCHEMES)
     _check(system, duration_s, warm_up_s, chosen)
-    settings = _with_options(settings_for(scheme, system.delivery.fault_tolerance), chosen)
+    plan = plan_of_system(system, scheme=scheme)
+    interval_s = _given(chosen.refresh_s, system.delivery.fault_tolerance.refresh_interval)
+    settings = _settings(system, plan, chosen, interval_s)
     replay = f"simulate_world(system, {scheme!r}, duration_s={duration_s!r}, seed={seed!r}"
     replay += f", warm_up_s={warm_up_s!r}, run={run!r}, options={chosen!r})"
     targets, of_subscriber = _targets(system, merges=chosen.merges_subscribers)
-    world = World(system, settings, targets, chosen, seed=seed, run=run, warm_up_s=warm_up_s, replay=replay)
-    world.run(duration_s, _drain_s(system, settings, chosen, world.rest_s), warm_up_s)
+    world = World(
+        system,
+        plan,
+        settings,
+        targets,
+        chosen,
+        client_refresh_s=interval_s,
+        detection_s=_given(chosen.detection_s, 0.0),
+        seed=seed,
+        run=run,
+        warm_up_s=warm_up_s,
+        replay=replay,
+    )
+    world.run(duration_s, _drain_s(system, plan, chosen, world.rest_s), warm_up_s)
     return _result(world, scheme, of_subscriber)
 
 
@@ -77,21 +94,31 @@ def _check(system: System, duration_s: float, warm_up_s: float, options: Options
         raise AssumptionError(f"subscriber {disconnecting[0]} disconnects at times, which is not simulated here")
     if (options.refresh_s is not None and options.refresh_s < 0) or (options.retransmission_s or 0) < 0:
         raise ConfigurationError("intervals must not be negative")
-    losing = [link.name for link in system.overlay.links if link.loss]
-    if losing and options.retransmission_s == 0:
-        message = f"link {losing[0]} loses messages at random, which retransmission on detection alone does not notice"
-        raise AssumptionError(f"{message}; give retransmission_s above 0")
 
 
-def _with_options(settings: Settings, options: Options) -> Settings:
-    """The settings of a scheme with the intervals of the options."""
-    if options.retransmission_s is not None:
-        settings = replace(settings, retransmission_interval_s=options.retransmission_s)
-    if options.refresh_s == 0:
-        settings = replace(settings, subscription_timeout_s=inf)
-    elif options.refresh_s is not None and settings.subscription_timeout_s < inf:
-        settings = replace(settings, subscription_timeout_s=3 * options.refresh_s)
-    return settings
+def _given(option: float | None, otherwise: float) -> float:
+    return otherwise if option is None else option
+
+
+def _settings(system: System, plan: OverlayPlan, options: Options, interval_s: float) -> NodeSettings:
+    """The settings of the nodes. Clients refresh subscriptions themselves where they are refreshed from end to end, so
+    that each does so at a time of its own."""
+    tolerance = system.delivery.fault_tolerance
+    timeout_s = tolerance.subscription_timeout
+    if timeout_s is None or options.refresh_s is not None:
+        timeout_s = 3 * interval_s if interval_s else inf
+    has_custody = any(scheme_parts(tree.scheme).custody for tree in plan.trees)
+    by_link = any(tree.refresh == "link" for tree in plan.trees)
+    return NodeSettings(
+        resume_s=0.0,
+        refresh_s=interval_s if by_link and interval_s else inf,
+        timeout_s=timeout_s,
+        retransmission_interval_s=_given(options.retransmission_s, tolerance.retransmission_interval),
+        custody_events_max=1_000_000,
+        ack_frames=1
+        if has_custody
+        else 256,  # where nothing waits for acknowledgements they take time and tell nothing
+    )
 
 
 def _targets(system: System, *, merges: bool) -> tuple[tuple[Target, ...], list[list[int]]]:
@@ -109,11 +136,12 @@ def _targets(system: System, *, merges: bool) -> tuple[tuple[Target, ...], list[
     return tuple(index), of_subscriber
 
 
-def _drain_s(system: System, settings: Settings, options: Options, rest_s: float) -> float:
+def _drain_s(system: System, plan: OverlayPlan, options: Options, rest_s: float) -> float:
     """Returns the time that the last events may take."""
     if options.drain_s is not None:
         return options.drain_s
-    lifetimes = [p.deadline_s for p in system.publishers if p.deadline_s < inf] if settings.buffers else []
+    has_custody = any(scheme_parts(tree.scheme).custody for tree in plan.trees)
+    lifetimes = [p.deadline_s for p in system.publishers if p.deadline_s < inf] if has_custody else []
     return max(lifetimes, default=0.0) + 2 * rest_s
 
 

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.protocol.overlay import SCHEMES
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
+from surecast.scenario.spec.delivery import SCHEMES
 from surecast.scenario.system import System
 from surecast.simulation.experiment import (
     Progress,

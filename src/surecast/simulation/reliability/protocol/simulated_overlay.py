@@ -1,126 +1,118 @@
-"""The simulated world: brokers that run the protocol code on a simulated disk, network and clock."""
+"""The simulated world: overlay nodes on simulated disks, connections and a clock, with failures and clients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import cycle
 from math import inf
+from typing import Any
 
-from surecast.protocol.overlay import (
-    Broker,
-    ClientMessage,
-    Deliver,
-    Detour,
-    Discard,
-    Drop,
-    Effect,
-    Event,
-    EventId,
-    Key,
-    Message,
-    OverlayMap,
-    Publish,
-    Record,
-    Send,
-    Settings,
-    Store,
-    StoredEvent,
-    Subscribe,
-)
+from surecast.errors import PeerError
+from surecast.protocol.demand import JointFilter
+from surecast.protocol.link import LinkHello, NumberedFrame
+from surecast.protocol.overlay.event_id import EventId
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Failures, Publisher, System
 from surecast.simulation.experiment.clock import CLIENTS, NETWORK, Clock
 from surecast.simulation.experiment.errors import SafetyError
 from surecast.simulation.experiment.failures import FailureTrace, run_streams
-from surecast.simulation.experiment.host import Host
-from surecast.simulation.reliability.protocol.accounts import Accounts, Snapshot, Target
+from surecast.simulation.reliability.protocol.accounts import Accounts, Published, Snapshot, Target
 from surecast.simulation.reliability.protocol.journal import Journal
-from surecast.simulation.reliability.protocol.network import Link, Network
+from surecast.simulation.reliability.protocol.network import ACKNOWLEDGEMENT, Connection, Network
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.result import Transition
+from surecast.simulation.reliability.protocol.simulated_broker import SimulatedBroker
 
-__all__ = ["Node", "World"]
+__all__ = ["World"]
 
 _PUBLISHED, _DELIVERED, _BROKER, _LINK = 1, 2, 3, 4
-
-
-class Node(Host[Effect]):
-    """A broker's machine: the disk survives, the broker's memory does not."""
-
-    def __init__(self, index: int, broker: Broker, clock: Clock, handler: Callable[[Node, Iterable[Effect]], None]):
-        super().__init__(broker, clock, handler)
-        self.index = index
-        self.name = broker.name
-        self.broker = broker
-        self.disk: dict[Key, Record] = {}
-        self.up = True
+_QOS = 1
 
 
 class World:
-    """Everything in one run. `targets` says who subscribes to what where."""
+    """Everything in one run. `targets` says who subscribes to what where.
+
+    `client_refresh_s` is the time between two refreshes by clients where subscriptions are refreshed from end to end;
+    0 is ideal.
+    """
 
     def __init__(
         self,
         system: System,
-        settings: Settings,
+        plan: OverlayPlan,
+        settings: NodeSettings,
         targets: tuple[Target, ...],
         options: Options,
         *,
+        client_refresh_s: float,
+        detection_s: float,
         seed: int,
         run: int,
         warm_up_s: float,
         replay: str,
     ):
         self.system = system
-        self.settings = settings
+        self.plan = plan
         self.options = options
         self.replay = replay
+        self.client_refresh_s = client_refresh_s
+        self.detection_s = detection_s
         self.streams = run_streams(seed, run)
         names = [broker.name for broker in system.overlay.brokers]
-        links = [Link(i, link, names) for i, link in enumerate(system.overlay.links)]
-        self.rest_s = sum(link.latency_s + options.jitter_s for link in links) + options.detection_s
-        self.clock = Clock(-1.0 - 2 * self.rest_s)
+        connections = [Connection(i, link, names) for i, link in enumerate(system.overlay.links)]
+        self.rest_s = sum(each.latency_s + options.jitter_s for each in connections) + detection_s
+        self.clock = Clock(-10.0 - 20 * self.rest_s)
         self.journal = Journal()
         self.transitions: list[Transition] = []
-        overlay = OverlayMap.of(system.overlay)
-        self.nodes = {
-            name: Node(i, Broker(name, overlay, settings), self.clock, self._perform) for i, name in enumerate(names)
-        }
-        self.neighbours = overlay.neighbours
+        self._parts = {topic.name: scheme_parts(plan.trees[plan.tree_of(topic.name)].scheme) for topic in system.topics}
+        self._ends_s = _ends_of(settings, self.rest_s, connections, options)
         self.accounts = Accounts(
             targets,
             _Routes(system),
+            self._parts.__getitem__,
+            self._is_stored,
             self._violate,
-            scheme_bypasses=settings.bypasses,
-            scheme_buffers=settings.buffers,
             counts_from_s=warm_up_s,
             keeps_fates=options.keeps_fates,
         )
         rng = self.streams.generator("network")
-        self.network = Network(
-            links, self.clock, self.journal, options, rng, self._arrive, self.accounts.copied, self.accounts.failed
-        )
+        self.network = Network(connections, self.clock, self.journal, options, rng, self._arrive, self.accounts.failed)
+        self.brokers = {
+            name: SimulatedBroker(i, name, plan, settings, self.clock, self.network, self._deliver, self._wrote)
+            for i, name in enumerate(names)
+        }
         self.sent: list[int] = []
         self._state: Snapshot | None = None
         self._refresh_due_s = -inf
-        self._detects = settings.bypasses or (settings.buffers and not settings.retransmission_interval_s)
 
     def run(self, duration_s: float, drain_s: float, warm_up_s: float) -> None:
         """Lets the world live: subscriptions spread while all is up, then failures begin in their stationary state."""
-        for i in range(len(self.accounts.targets)):
-            self._refresh(i)
+        for connection in self.network.connections:
+            self._join(connection)
+        self.clock.run(until_s=self.clock.now + 2 * self.rest_s)
+        for broker in self.brokers.values():
+            self._subscribe(broker)
         self.clock.run(until_s=0.0)
-        self.network.loses = True
         end_s = duration_s + drain_s
         self._start_failures(end_s)
         self._start_clients(duration_s, end_s)
         self.clock.run(until_s=max(0.0, warm_up_s))
-        self.network.sent = [0] * len(self.network.sent)
+        before = self._messages()
         self.clock.run(until_s=duration_s)
-        self.sent = list(self.network.sent)
+        self.sent = [now - then for now, then in zip(self._messages(), before, strict=True)]
         self.clock.run(until_s=end_s)
-        self.accounts.close(self.clock.now)
+        self.accounts.close_all(self.clock.now)
+
+    def _messages(self) -> list[int]:
+        sent = list(self.network.sent)
+        for broker in self.brokers.values():
+            for kind, number in broker.messages().items():
+                sent[kind] += number
+        return sent
 
     # Failures and repairs
 
@@ -128,18 +120,24 @@ class World:
         overlay = self.system.overlay
         for broker in overlay.brokers:
             if broker.failures is not None:
-                set_broker = partial(self._set_broker, self.nodes[broker.name])
+                set_broker = partial(self._set_broker, self.brokers[broker.name])
                 trace = self._trace(broker.failures, f"broker/{broker.name}")
-                if not self.settings.refreshes and trace.starts_up:
+                if trace.starts_up and not self._refreshes:
                     # Without refreshes the stationary state is that whoever can crash has crashed before.
                     set_broker(False)
                     set_broker(True)
                 self._follow(trace, set_broker, end_s)
-        for link, spec in zip(self.network.links, overlay.links, strict=True):
+        for connection, spec in zip(self.network.connections, overlay.links, strict=True):
             if spec.failures is not None:
-                self._follow(self._trace(spec.failures, f"link/{spec.name}"), partial(self._set_link, link), end_s)
+                set_link = partial(self._set_link, connection)
+                self._follow(self._trace(spec.failures, f"link/{spec.name}"), set_link, end_s)
         if self.options.heal_at_s <= end_s:
             self.clock.at(self.options.heal_at_s, NETWORK, self._heal)
+
+    @property
+    def _refreshes(self) -> bool:
+        """Whether some broker that has crashed is told again who wants what."""
+        return any(tree.refresh == "link" or scheme_parts(tree.scheme).refreshes for tree in self.plan.trees)
 
     def _trace(self, failures: Failures, name: str) -> FailureTrace:
         return FailureTrace(failures, self.streams.generator("failures", name))
@@ -160,76 +158,131 @@ class World:
         self._next_change(times, change, not up, end_s)
 
     def _heal(self) -> None:
-        for link in self.network.links:
-            if not link.up:
-                self._set_link(link, True)
-        for node in self.nodes.values():
-            if not node.up:
-                self._set_broker(node, True)
+        for connection in self.network.connections:
+            if not connection.up:
+                self._set_link(connection, True)
+        for broker in self.brokers.values():
+            if not broker.is_up:
+                self._set_broker(broker, True)
 
-    def _set_broker(self, node: Node, up: bool) -> None:
-        self._changed(_BROKER, node.index, "broker", node.name, up)
-        node.up = up
-        node.end_incarnation()
-        linked = [name for name in self.neighbours[node.name] if self.network.between[node.name, name].up]
+    def _set_broker(self, broker: SimulatedBroker, up: bool) -> None:
+        self._changed(_BROKER, broker.index, "broker", broker.name, up)
+        connections = [self.network.between[broker.name, other] for other in broker.neighbours]
         if up:
-            node.perform(node.broker.recover(self.clock.now, node.disk))
-            for name in linked:
-                if self.nodes[name].up:
-                    self._detect(node, name, True)
+            broker.start()
+            is_kept = any(parts.custody for parts in self._parts.values())
+            if is_kept or any(tree.refresh == "link" for tree in self.plan.trees):
+                self._subscribe(broker)
+            broker.end_turn()
+            for connection in connections:
+                self._join(connection)
         else:
-            node.broker.crash()
-        for name in linked:
-            if self.nodes[name].up:
-                self._detect(self.nodes[name], node.name, up)
+            broker.crash()
+            for connection in connections:
+                connection.believers.discard(broker.name)
+                self._break(connection)
 
-    def _set_link(self, link: Link, up: bool) -> None:
-        self._changed(_LINK, link.index, "link", self.system.overlay.links[link.index].name, up)
-        link.up = up
-        a, b = self.nodes[link.a], self.nodes[link.b]
-        if a.up and b.up:
-            self._detect(a, b.name, up)
-            self._detect(b, a.name, up)
+    def _set_link(self, connection: Connection, up: bool) -> None:
+        self._changed(_LINK, connection.index, "link", self.system.overlay.links[connection.index].name, up)
+        connection.up = up
+        if up:
+            self._join(connection)
+        else:
+            self._break(connection)
 
     def _changed(self, code: int, index: int, kind: str, name: str, up: bool) -> None:
         self._state = None
         self.journal.note(self.clock.now, code, index, up, 0)
         if self.options.keeps_fates:
             self.transitions.append(Transition(self.clock.now, kind, name, up))
-        if up and self.options.refresh_s == 0 and self.settings.refreshes:
+        if up and self.client_refresh_s == 0 and self._refreshes:
             # Once detectors, flooding and detours have come to rest, and once for changes at the same time.
             due_s = self.clock.now + 2 * self.rest_s
             if due_s > self._refresh_due_s:
                 self._refresh_due_s = due_s
                 self.clock.at(due_s, CLIENTS, self._refresh_all)
 
-    def _detect(self, node: Node, neighbour: str, up: bool) -> None:
-        if self._detects:
-            time_s = self.clock.now + self.options.detection_s
-            node.later(time_s, NETWORK, self._report, node, neighbour, up)
+    # Connections
 
-    def _report(self, node: Node, neighbour: str, up: bool) -> None:
-        node.perform(node.broker.neighbour_changed(neighbour, up, self.clock.now))
+    def _join(self, connection: Connection) -> None:
+        """Makes a connection if all that it needs is up: an end that took the last one for up notices now."""
+        ends = (self.brokers[connection.a], self.brokers[connection.b])
+        if connection.is_made or not connection.up or not all(end.is_up for end in ends):
+            return
+        for end in ends:
+            self._notice(connection, end)
+        connection.change(is_made=True)
+        hellos = [end.up.hello(connection.other(end.name)) for end in ends]
+        for end, hello in zip(ends, hellos, strict=True):
+            self.network.carry(connection, end.name, connection.other(end.name), hello)
+
+    def _break(self, connection: Connection) -> None:
+        """Breaks a connection; its ends notice it after some time, unless there is another one by then."""
+        if not connection.is_made:
+            return
+        connection.change(is_made=False)
+        for name in (connection.a, connection.b):
+            broker = self.brokers[name]
+            if broker.is_up:
+                time_s = self.clock.now + self.detection_s
+                broker.later(time_s, NETWORK, self._notice_in, connection, broker, connection.epoch)
+
+    def _notice_in(self, connection: Connection, broker: SimulatedBroker, epoch: int) -> None:
+        if connection.epoch == epoch:
+            self._notice(connection, broker)
+
+    def _notice(self, connection: Connection, broker: SimulatedBroker) -> None:
+        if broker.name in connection.believers:
+            connection.believers.discard(broker.name)
+            broker.up.link_down(connection.other(broker.name), self.clock.now)
+            broker.end_turn()
+
+    def _arrive(self, connection: Connection, epoch: int, sender: str, to: str, what: Any) -> None:
+        if connection.epoch != epoch:
+            if not isinstance(what, LinkHello):
+                self.network.lose(connection, sender, to, what)
+            return
+        broker = self.brokers[to]
+        node = broker.up
+        try:
+            if isinstance(what, LinkHello):
+                connection.believers.add(to)
+                node.link_up(sender, what, self.clock.now)
+            else:
+                if isinstance(what, NumberedFrame):
+                    self._reached(what.content, to)
+                node.receive(sender, what, self.clock.now)
+        except PeerError as error:
+            self._violate(f"{to} refuses what {sender} sent: {error}")
+        broker.end_turn(sender)
+
+    def _reached(self, frame: Any, broker: str) -> None:
+        if isinstance(frame, Events):
+            if not frame.attempt:
+                self.network.sent[ACKNOWLEDGEMENT] += frame.batch.count
+            self.accounts.reached(frame.batch.first, broker, self.state())
+        elif isinstance(frame, Detoured) and not frame.path and isinstance(frame.frame, Events):
+            self.accounts.reached(frame.frame.batch.first, broker, self.state())
 
     def state(self) -> Snapshot:
         """Returns the connected part that each broker is in now, and the components that are down."""
         if self._state is None:
-            down: set[str | tuple[str, str]] = {name for name, node in self.nodes.items() if not node.up}
-            down |= {pair for pair, link in self.network.between.items() if not link.up}
+            down: set[str | tuple[str, str]] = {name for name, broker in self.brokers.items() if not broker.is_up}
+            down |= {pair for pair, connection in self.network.between.items() if not connection.up}
             self._state = Snapshot(self._islands(), frozenset(down))
         return self._state
 
     def _islands(self) -> dict[str, int]:
-        found = dict.fromkeys(self.nodes, -1)
-        for number, start in enumerate(self.nodes):
-            reached = [start] if self.nodes[start].up and found[start] < 0 else []
+        islands = dict.fromkeys(self.brokers, -1)
+        for number, start in enumerate(self.brokers):
+            reached = [start] if self.brokers[start].is_up and islands[start] < 0 else []
             for name in reached:
-                found[name] = number
-                for other in self.neighbours[name]:
-                    if self.nodes[other].up and found[other] < 0 and self.network.between[name, other].up:
-                        found[other] = number
+                islands[name] = number
+                for other in self.brokers[name].neighbours:
+                    if self.brokers[other].is_up and islands[other] < 0 and self.network.between[name, other].up:
+                        islands[other] = number
                         reached.append(other)
-        return found
+        return islands
 
     # Clients
 
@@ -240,17 +293,12 @@ class World:
                 phase_s = float(self.streams.generator("phase", publisher.name).random()) * period_s
                 topics = cycle(publisher.topics)
                 self.clock.at(phase_s, CLIENTS, self._publish, publisher, topics, 0, phase_s, duration_s)
-        interval_s = self.refresh_s
-        if self.settings.refreshes and 0 < interval_s < inf:
+        interval_s = self.client_refresh_s
+        if self._refreshes and 0 < interval_s < inf:
             for i, target in enumerate(self.accounts.targets):
                 name = f"{target.subscriber}/{target.topic}"
                 phase_s = float(self.streams.generator("refresh", name).random()) * interval_s
                 self.clock.at(phase_s, CLIENTS, self._refresh_often, i, 0, phase_s, end_s)
-
-    @property
-    def refresh_s(self) -> float:
-        given = self.options.refresh_s
-        return self.system.delivery.fault_tolerance.refresh_interval if given is None else given
 
     def _publish(
         self, publisher: Publisher, topics: Iterator[str], number: int, phase_s: float, duration_s: float
@@ -258,90 +306,71 @@ class World:
         now = self.clock.now
         if now >= duration_s:
             return
-        event = Event(EventId(publisher.name, number), next(topics), now, publisher.deadline_s)
+        topic = next(topics)
+        event = Published(publisher.name, number, topic, now, now + publisher.deadline_s)
         next_s = phase_s + (number + 1) / publisher.rate_per_s
         self.clock.at(next_s, CLIENTS, self._publish, publisher, topics, number + 1, phase_s, duration_s)
-        node = self.nodes[self.system.overlay.brokers[publisher.home].name]
-        self.journal.note(now, _PUBLISHED, node.index, node.up, number)
-        self.accounts.publish(event, node.name, self.state())
-        if not node.up:
-            self.accounts.refuse(event)
+        broker = self.brokers[self.system.overlay.brokers[publisher.home].name]
+        self.journal.note(now, _PUBLISHED, broker.index, broker.is_up, number)
+        if not broker.is_up:
+            self.accounts.refuse(event, "home broker down")
             return
-        self.accounts.reached(event.id, node.name)
-        self._from_client(node, Publish(event))
-        self.accounts.released(event.id)
+        # What is not stored does not wait: it comes, soon or never, and counts as late behind its deadline.
+        is_stored = self._parts[topic].custody
+        expires_s = event.expires_s if is_stored else inf
+        batch = broker.up.publish(topic, 1, now, expires_s=expires_s, qos=_QOS)
+        if batch is None:
+            self.accounts.refuse(event, "store full")
+            return
+        self.accounts.publish(batch.first, event, self.state())
+        self.clock.at((expires_s if is_stored else now) + self._ends_s, CLIENTS, self.accounts.close, batch.first)
+        broker.end_turn()
 
     def _refresh_often(self, i: int, count: int, phase_s: float, end_s: float) -> None:
-        self._refresh(i)
-        next_s = phase_s + (count + 1) * self.refresh_s
+        self._refresh(self.accounts.targets[i])
+        next_s = phase_s + (count + 1) * self.client_refresh_s
         if next_s <= end_s:
             self.clock.at(next_s, CLIENTS, self._refresh_often, i, count + 1, phase_s, end_s)
 
     def _refresh_all(self) -> None:
-        for i in range(len(self.accounts.targets)):
-            self._refresh(i)
+        for target in self.accounts.targets:
+            self._refresh(target)
 
-    def _refresh(self, i: int) -> None:
-        target = self.accounts.targets[i]
-        node = self.nodes[target.home]
-        if node.up:
-            self._from_client(node, Subscribe(target.subscriber, target.topic, self.clock.now))
+    def _refresh(self, target: Target) -> None:
+        broker = self.brokers[target.home]
+        if broker.is_up:
+            broker.up.refresh(JointFilter(target.topic, qos=_QOS))
+            broker.end_turn()
+
+    def _subscribe(self, broker: SimulatedBroker) -> None:
+        """Subscribes the clients of a broker that was just started: sessions are on its disk, or clients are back."""
+        topics = dict.fromkeys(target.topic for target in self.accounts.targets if target.home == broker.name)
+        broker.subscribe([JointFilter(topic, qos=_QOS) for topic in topics])
 
     # Brokers
 
-    def _from_client(self, node: Node, message: ClientMessage) -> None:
-        node.perform(node.broker.from_client(message, self.clock.now))
+    def _deliver(self, broker: SimulatedBroker, batch: EventBatch) -> None:
+        now = self.clock.now
+        for place in range(batch.count):
+            event_id = batch.first.plus(place) if place else batch.first
+            self.journal.note(now, _DELIVERED, broker.index, 0, event_id.number)
+            self.accounts.deliver(event_id, batch.topic, broker.name, broker.incarnation, now)
 
-    def _arrive(self, link: Link, sender: str, to: str, message: Message, event_id: EventId | None) -> None:
-        node = self.nodes[to]
-        if not (link.up and node.up):
-            self.network.lose(link, sender, to, message, event_id)
-        else:
-            if event_id is not None and not (isinstance(message, Detour) and message.path):
-                self.accounts.reached(event_id, to)
-            node.perform(node.broker.handle(message, sender, self.clock.now))
-        if event_id is not None:
-            self.accounts.released(event_id)
+    def _wrote(self, broker: SimulatedBroker, key: tuple[Any, ...]) -> None:
+        if key[0] in ("held", "handled"):
+            self.accounts.written(EventId(*key[1:]), broker.name, self.clock.now)
 
-    def _perform(self, node: Node, effects: Iterable[Effect]) -> None:
-        """Does what a broker wants done. Writing to the disk takes no time, so the order of the effects is kept."""
-        for effect in effects:
-            if isinstance(effect, Send):
-                self.network.send(node.name, effect.to, effect.message, effect.again)
-            elif isinstance(effect, Deliver):
-                self.journal.note(self.clock.now, _DELIVERED, node.index, 0, effect.event.id.number)
-                self.accounts.deliver(effect.subscriber, effect.event, self.clock.now)
-            elif isinstance(effect, Store):
-                self._write(node, effect.key, effect.record)
-            elif isinstance(effect, Discard):
-                self._write(node, effect.key, None)
-            else:
-                self._give_up(node, effect)
-
-    def _write(self, node: Node, key: Key, record: Record | None) -> None:
-        old = node.disk.get(key)
-        if isinstance(record, StoredEvent):
-            self.accounts.copied(record.event.id)
-        if record is None:
-            node.disk.pop(key, None)
-        else:
-            node.disk[key] = record
-        if isinstance(old, StoredEvent):
-            if record is None:
-                self.accounts.expired(old.event.id, node.name)
-            self.accounts.released(old.event.id)
-
-    def _give_up(self, node: Node, drop: Drop) -> None:
-        """Notes why a broker gave up on a copy that is still under way; what it discards from disk is noted there."""
-        if drop.reason == "expired" and not drop.to:
-            self.accounts.expired(drop.event.id, node.name)
-        elif drop.reason == "path down":
-            self.accounts.failed(drop.event.id, node.name, drop.to)
-        elif drop.reason == "store full":
-            self.accounts.turned_away(drop.event.id, drop.reason)
+    def _is_stored(self, broker: str, event_id: EventId) -> bool:
+        return ("held", *event_id) in self.brokers[broker].disk
 
     def _violate(self, what: str) -> None:
         raise SafetyError(what, self.clock.now, self.replay)
+
+
+def _ends_of(settings: NodeSettings, rest_s: float, connections: list[Connection], options: Options) -> float:
+    """Returns how long an event may be on its way, besides the time that it waits on disks."""
+    repeats_s = 60.0 if any(connection.loss for connection in connections) else 0.0
+    return 1.0 + 2 * rest_s + repeats_s + settings.resume_s * (len(connections) + 1)
 
 
 class _Routes:
@@ -350,13 +379,13 @@ class _Routes:
     def __init__(self, system: System):
         names = [broker.name for broker in system.overlay.brokers]
         flows = flows_of(system)
-        self._found: dict[tuple[str, str, str], tuple[str, ...]] = {}
+        self._routes: dict[tuple[str, str, str], tuple[str, ...]] = {}
         for interest, publisher, topic, index in zip(
             flows.interest, flows.publisher, flows.topic, flows.route, strict=True
         ):
             home = names[flows.interests[interest][0]]
             key = (system.topics[topic].name, names[system.publishers[publisher].home], home)
-            self._found[key] = tuple(names[i] for i in flows.routes[index].brokers)
+            self._routes[key] = tuple(names[i] for i in flows.routes[index].brokers)
 
     def __call__(self, topic: str, start: str, end: str) -> tuple[str, ...]:
-        return self._found[topic, start, end]
+        return self._routes[topic, start, end]
