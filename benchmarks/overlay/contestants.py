@@ -4,34 +4,41 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.broker.contestants import UnavailableError
+from benchmarks.overlay.surecast_overlay import SCHEMES, SurecastOverlay
 from benchmarks.overlay.systems import MosquittoBridges, NatsLeafs, Overlay, ZenohRouters
 from benchmarks.overlay.topology import TOPOLOGIES, Topology
 
 __all__ = ["FAIL_OVER", "KINDS", "NAMES", "RECOVERY", "Stable", "start"]
 
 KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
-    "q0": (0, ("mosquitto", "nats", "zenoh")),
-    "q1-memory": (1, ("mosquitto",)),
-    "q1-disk": (1, ("mosquitto, disk",)),
+    "q0": (0, ("surecast", "mosquitto", "nats", "zenoh")),
+    "q1-memory": (1, ("surecast", "mosquitto")),
+    "q1-disk": (1, ("surecast, disk", "mosquitto, disk")),
 }
 """By kind: the QoS, and who has it."""
 
 FAIL_OVER: dict[str, tuple[str, ...]] = {
-    "kill": ("zenoh, gossip", "zenoh"),
-    "freeze": ("zenoh, gossip", "zenoh"),
+    "kill": ("surecast, bypass", "zenoh, gossip", "zenoh"),
+    "freeze": ("surecast, bypass", "zenoh, gossip", "zenoh"),
 }
-RECOVERY = ("nats", "zenoh", "mosquitto")
+RECOVERY = ("surecast", "nats", "zenoh", "mosquitto")
 NAMES = tuple(dict.fromkeys([
     *(name for _, names in KINDS.values() for name in names),
     *(name for names in FAIL_OVER.values() for name in names),
 ]))  # fmt: skip
 
+_AT_ONCE = 8
+"""Overlays that start at the same time."""
+
 
 def make(name: str, topology: Topology, folder: Path, core: int | None) -> Overlay:
+    if name in SCHEMES:
+        return SurecastOverlay(name, topology, folder, core)
     if name == "nats":
         return NatsLeafs(topology, folder, core)
     if name.startswith("mosquitto"):
@@ -72,14 +79,19 @@ class Stable:
     def bring_up(self, wanted: Iterable[tuple[str, str]]) -> None:
         """Starts overlays by name and topology, and says who cannot take part and why."""
         topologies = {topology.name: topology for topology in TOPOLOGIES}
-        for name, shape in dict.fromkeys(wanted):
-            if name in self.absent:
-                continue
+        pairs = [pair for pair in dict.fromkeys(wanted) if pair[0] not in self.absent]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            coming = [
+                (name, shape, threads.submit(start, name, topologies[shape], self._folder, self._core))
+                for name, shape in pairs
+            ]
+        for name, shape, future in coming:
             try:
-                overlay = start(name, topologies[shape], self._folder, self._core)
+                overlay = future.result()
             except UnavailableError as error:
+                if name not in self.absent:
+                    print(f"{name} is left out: {error}", flush=True)
                 self.absent[name] = str(error)
-                print(f"{name} is left out: {error}", flush=True)
                 continue
             self._stack.callback(overlay.close)
             self._up[name, shape] = overlay

@@ -1,0 +1,93 @@
+"""Surecast's overlay, from the file that `surecast overlay plan` writes and `surecast overlay up` starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import yaml
+from benchmarks.broker.contestants import HOST
+from benchmarks.broker.dialects import Dialect, Mqtt
+from benchmarks.broker.load import TOPIC_BYTES
+from benchmarks.broker.shapes import PAYLOAD_BYTES
+from benchmarks.overlay.systems import Overlay
+from benchmarks.overlay.topology import Topology
+
+from surecast.broker.overlay.overlay_writing import write_overlay
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
+
+__all__ = ["SCHEMES", "SurecastOverlay"]
+
+SCHEMES = {
+    "surecast": ("none", "memory"),
+    "surecast, disk": ("buffering", "full"),
+    "surecast, bypass": ("bypass-buffering", "full"),
+}
+"""By name: the scheme of fault tolerance, and what survives when it is acknowledged."""
+
+_PROMISES = {
+    "none": "QoS 1 acknowledged once the home broker has handled it; remote copies are in the memory of links",
+    "buffering": "QoS 1 acknowledged once the home broker has the event on disk (fsync), and so at every broker",
+    "bypass-buffering": "as buffering, and events go around what has failed",
+}
+_LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB", "subscriptions": 200_000}
+"""A subscriber that falls behind loses nothing, and one client may have all filters."""
+
+
+class SurecastOverlay(Overlay):
+    """`surecast broker --overlay FILE --name NAME`, one process for each broker."""
+
+    fail_over_qos = 2
+
+    def __init__(self, name: str, topology: Topology, folder: Path, core: int | None):
+        self.name = name
+        scheme, durability = SCHEMES[name]
+        self.promise = _PROMISES[scheme]
+        super().__init__(topology, folder, core)
+        plan = OverlayPlan(topology.brokers, topology.links, (Tree(topology.tree, scheme),))
+        self._file = self.folder / "overlay.yaml"
+        options = {"durability": durability, "limits": _LIMITS, "log": {"level": "warning"}}
+        overlay = write_overlay(self._file, "bench", plan, options=options)
+        for broker in topology.brokers:
+            self.ports[broker] = int(overlay.mqtt_address(broker).rpartition(":")[2])
+            self.link_ports[broker] = overlay.address(broker).port
+
+    def command(self, broker: str) -> list[str]:
+        """One broker; one that reaches a neighbour through a relay has a file of its own with the same plan."""
+        path = self._file
+        if any(own == broker for own, _ in self.relays):
+            data = yaml.safe_load(path.read_text(encoding="utf-8"))
+            for entry in data["brokers"]:
+                entry["link"] = f"{HOST}:{self.relays.get((broker, entry['name'])) or self.link_ports[entry['name']]}"
+            path = self.folder / f"{broker}.yaml"
+            path.write_text(yaml.safe_dump(data), encoding="utf-8")
+            path.chmod(0o600)
+        return [sys.executable, "-m", "surecast", "broker", "--overlay", str(path), "--name", broker]
+
+    def up(self) -> None:
+        """Starts every broker, on all cores; the one that they are to work on is theirs from then on."""
+        core, self._core = self._core, None
+        super().up()
+        self._core = core
+        for process in self.processes.values():
+            _share_processors(process)
+            if core is not None:
+                os.sched_setaffinity(process.pid, {core})
+
+    def restart(self, broker: str) -> None:
+        """Starts a broker that was killed."""
+        super().restart(broker)
+        _share_processors(self.processes[broker])
+
+    def dialect(self, qos: int) -> Dialect:
+        """MQTT."""
+        return Mqtt(qos, TOPIC_BYTES, PAYLOAD_BYTES)
+
+
+def _share_processors(process: subprocess.Popen[bytes]) -> None:
+    """Gives a broker the scheduling policy that `surecast overlay up` gives it."""
+    with suppress(AttributeError, OSError):
+        os.sched_setscheduler(process.pid, os.SCHED_BATCH, os.sched_param(0))
