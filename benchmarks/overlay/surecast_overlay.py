@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -72,22 +70,10 @@ class SurecastOverlay(Overlay):
         core, self._core = self._core, None
         super().up()
         self._core = core
-        for process in self.processes.values():
-            _share_processors(process)
-            if core is not None:
+        if core is not None:
+            for process in self.processes.values():
                 os.sched_setaffinity(process.pid, {core})
-
-    def restart(self, broker: str) -> None:
-        """Starts a broker that was killed."""
-        super().restart(broker)
-        _share_processors(self.processes[broker])
 
     def dialect(self, qos: int) -> Dialect:
         """MQTT."""
         return Mqtt(qos, TOPIC_BYTES, PAYLOAD_BYTES)
-
-
-def _share_processors(process: subprocess.Popen[bytes]) -> None:
-    """Gives a broker the scheduling policy that `surecast overlay up` gives it."""
-    with suppress(AttributeError, OSError):
-        os.sched_setscheduler(process.pid, os.SCHED_BATCH, os.sched_param(0))

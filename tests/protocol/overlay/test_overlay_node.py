@@ -443,3 +443,14 @@ def test_a_thousand_events_with_gaps_between_them_are_not_doubled_when_acknowled
     world.heal()
     assert len(world.machines["b1"].delivered) == 1_100
     assert all(len(times) == 1 for times in world.machines["b1"].delivered.values())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_the_core_has_given_to_its_own_clients_the_node_does_not_give_again(scheme: str, qos: int) -> None:
+    node = OverlayNode("b1", OverlayPlan(("b1", "b2"), (("b1", "b2"),), (Tree((("b1", "b2"),), scheme),)), 1)
+    node.demand(added=[JointFilter("a/#", qos=qos)])
+    node.publish("a/b", 3, 0.0, qos=qos, is_delivered=True)
+    assert node.take_deliveries() == []
+    node.publish("a/b", 3, 0.0, qos=qos)
+    assert [batch.count for batch in node.take_deliveries()] == [3]

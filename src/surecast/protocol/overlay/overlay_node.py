@@ -314,7 +314,8 @@ class OverlayNode:
         for part, hops in self._route(tree, batch, now):
             for hop, qos in hops.items():
                 if hop == LOCAL:
-                    self._deliver_best_effort(tree, part)
+                    if source != _CORE:
+                        self._deliver_best_effort(tree, part)
                 elif hop == source:
                     continue
                 elif part is batch and batch.qos <= qos:
