@@ -11,12 +11,14 @@ from surecast.protocol.demand.filter_hashes import FilterHashes
 from surecast.protocol.demand.joint_filter import JointFilter
 from surecast.protocol.demand.summaries import DemandChange
 from surecast.protocol.filters import FilterIndex, Value
+from surecast.protocol.filters.constraints import Equals, StartsWith
 from surecast.protocol.mqtt.topic_tree import TopicTree
 from surecast.protocol.mqtt.topics import has_wildcard
 
 __all__ = ["DemandTable", "TopicDemand"]
 
 _FILTERS_MAX: Final = 1_000_000
+_TEXT_BYTES_MAX: Final = 256 << 20
 _QOS_MAX: Final = 2
 _TOPICS_KEPT: Final = 10_000
 _KEPT_TOPIC_MAX: Final = 256
@@ -74,11 +76,14 @@ class DemandTable:
         always: Iterable[str] = (),
         by_topic: Iterable[str] = (),
         filters_max: int = _FILTERS_MAX,
+        text_bytes_max: int = _TEXT_BYTES_MAX,
     ):
         self.attributes: dict[str, int] = {}
         """How many filters name each attribute; an event need not carry those that none does."""
         self._always, self._by_topic = tuple(always), frozenset(by_topic)
         self._filters_max = filters_max
+        self._text_bytes_max = text_bytes_max
+        self._text_bytes: dict[str, int] = {}
         self.held = {name: FilterHashes() for name in neighbours}
         """The filters that each neighbour announced and did not revoke."""
         self.size = 0
@@ -97,6 +102,7 @@ class DemandTable:
     def forget(self, name: str) -> None:
         """Forgets such a name, of which nothing is held any more."""
         del self.held[name], self._stands_for[name]
+        self._text_bytes.pop(name, None)
         self._found.clear()
 
     def apply(self, neighbour: str, change: DemandChange) -> None:
@@ -114,6 +120,12 @@ class DemandTable:
         size = held.size + growth
         if size > self._filters_max:
             raise PeerError(f"{neighbour} announced {size} filters; at most {self._filters_max} are taken")
+        text_bytes = self._text_bytes.get(neighbour, 0) + sum(
+            number * _text_bytes(joint) for joint, number in net.items()
+        )
+        if text_bytes > (most := self._text_bytes_max):
+            raise PeerError(f"{neighbour} announced filters of {text_bytes} bytes; at most {most} are taken")
+        self._text_bytes[neighbour] = text_bytes
         self.size += growth
         for joint, number in net.items():
             count = held.shift(joint, number)
@@ -199,3 +211,15 @@ def _net(change: DemandChange) -> dict[JointFilter, int]:
     for joint in change.removed:
         net[joint] = net.get(joint, 0) - 1
     return net
+
+
+def _text_bytes(joint: JointFilter) -> int:
+    """Returns about how many bytes of text a filter takes; numbers are short."""
+    size = len(joint.topic)
+    for name, constraint in joint.content.constraints:
+        size += len(name)
+        if isinstance(constraint, Equals):
+            size += len(constraint.text)
+        elif isinstance(constraint, StartsWith):
+            size += len(constraint.prefix)
+    return size

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from surecast.errors import PeerError
 from surecast.protocol.demand.demand_table import DemandTable
@@ -20,6 +20,8 @@ from surecast.protocol.demand.summaries import DemandChange
 from surecast.protocol.demand.tree_demand import FLOODING, LOCAL
 
 __all__ = ["Subscription", "SubscriptionKey", "SubscriptionRecord", "Subscriptions"]
+
+_VOID_MAX: Final = 100_000
 
 Issue: TypeAlias = tuple[int, int]
 """The incarnation of a home broker, and how often it has issued subscriptions."""
@@ -154,6 +156,8 @@ class Subscriptions:
         else:
             # What remains of it keeps an older issue that is still on its way from bringing it back.
             self._void[key] = _Entry(source, frame.issued, now)
+            if len(self._void) > _VOID_MAX:
+                del self._void[next(iter(self._void))]
             if entry is not None:
                 self.changed[key] = None
         return [(hop, frame) for hop in self._told if hop != source]

@@ -74,12 +74,18 @@ class Custody:
     (0, ['held', 'held', 'handled'])
     """
 
-    def __init__(self, journal: list[tuple[CustodyKey, CustodyRecord | None]], hop_events_max: int = 100_000):
+    def __init__(
+        self,
+        journal: list[tuple[CustodyKey, CustodyRecord | None]],
+        hop_events_max: int = 100_000,
+        hop_bytes_max: int = 256 << 20,
+    ):
         self.accepted = SeenEvents()
         """The events that this broker has answered for."""
         self.delivered = SeenEvents()
         """The events that its own clients have had."""
         self._hop_events_max = hop_events_max
+        self._hop_bytes_max = hop_bytes_max
         self._journal = journal
         self._held: dict[EventId, HeldBatch] = {}
         self._by_hop: dict[str, dict[EventId, HeldBatch]] = {}
@@ -87,6 +93,7 @@ class Custody:
         self._expiry: list[tuple[float, EventId]] = []
         self._handled: deque[CustodyKey] = deque()
         self._events: Counter[tuple[str, int]] = Counter()
+        self._bytes: Counter[tuple[str, int]] = Counter()
 
     def __len__(self) -> int:
         """The number of events that wait for an acknowledgement."""
@@ -95,7 +102,7 @@ class Custody:
     def is_full(self, hop: str, tree: int) -> bool:
         """Returns whether no more events of a tree should be taken that a neighbour is to have. Trees are apart, as
         they are on links: else brokers could wait for each other in a circle that leads over several trees."""
-        return self._events[hop, tree] >= self._hop_events_max
+        return self._events[hop, tree] >= self._hop_events_max or self._bytes[hop, tree] >= self._hop_bytes_max
 
     def not_held(self, batch: EventBatch) -> EventBatch | None:
         """Returns the events of a batch behind those that are in custody under its first one; None where all are.
@@ -165,7 +172,7 @@ class Custody:
         if held is None:
             return
         self._unsent[hop, held.tree].pop(first, None)
-        self._events[hop, held.tree] -= held.batch.count
+        self._count(hop, held, -1)
         del held.hops[hop]
         if not held.hops:
             self._let_go(held)
@@ -184,7 +191,7 @@ class Custody:
             unsent: list[str] = []
             for hop in held.hops:
                 del self._by_hop[hop][first]
-                self._events[hop, held.tree] -= held.batch.count
+                self._count(hop, held, -1)
                 if self._unsent[hop, held.tree].pop(first, None) is not None:
                     unsent.append(hop)
             expired.append((held, unsent))
@@ -212,7 +219,7 @@ class Custody:
     def _hold(self, tree: int, batch: EventBatch, hops: Mapping[str, int]) -> HeldBatch:
         held = self._held[batch.first] = HeldBatch(tree, batch, dict(hops))
         for hop in hops:
-            self._events[hop, tree] += batch.count
+            self._count(hop, held, 1)
             self._by_hop.setdefault(hop, {})[batch.first] = held
             self._unsent.setdefault((hop, tree), {})[batch.first] = held
         if batch.expires_s < inf:
@@ -221,6 +228,12 @@ class Custody:
                 heapify(self._expiry)
             heappush(self._expiry, (batch.expires_s, batch.first))
         return held
+
+    def _count(self, hop: str, held: HeldBatch, by: int) -> None:
+        batch, place = held.batch, (hop, held.tree)
+        self._events[place] += by * batch.count
+        if batch.body is not None:
+            self._bytes[place] += by * batch.body.size
 
     def _let_go(self, held: HeldBatch) -> None:
         del self._held[held.batch.first]

@@ -9,7 +9,6 @@ by the brokers alone that deliver them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import isnan
 from operator import sub
 from struct import Struct
 from typing import Final, NamedTuple
@@ -93,7 +92,7 @@ class MessageRun:
             if at > end:
                 raise PeerError(f"events: a message of {end - start} bytes, which has no room for its head")
             retain, interval_s, size = _MESSAGE.unpack_from(data, start)
-            if retain > 1 or isnan(interval_s) or at + size > end:
+            if retain > 1 or not interval_s >= 0 or at + size > end:  # not a number is no interval either
                 raise PeerError("events: a message whose head is none")
             yield BatchedMessage(bool(retain), interval_s, data[at : at + size], data[at + size : end])
             start = end

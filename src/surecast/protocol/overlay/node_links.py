@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from surecast.errors import PeerError
 from surecast.protocol.link import CONTROL, LinkSession, SessionName
@@ -14,6 +15,8 @@ from surecast.protocol.overlay.overlay_frames import Detoured, Frame, Written
 from surecast.protocol.overlay.overlay_plan import OverlayPlan
 
 __all__ = ["NodeLinks", "NodeSettings", "Written"]
+
+_STUCK_TIMES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,8 @@ class NodeSettings:
     `retransmission_interval_s`: time between two transmissions of an event in custody; 0 sends it at every link-up.
     `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
     `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
-    `custody_events_max`: events of one tree in custody for one neighbour; beyond it no more are taken that it wants.
+    `custody_events_max`, `custody_bytes_max`: events of one tree in custody for one neighbour, and the bytes of their
+    messages; beyond either no more are taken that it wants.
     `ack_frames`: how many frames of a neighbour are acknowledged together; only where nothing waits for it may it be
     more than one.
     """
@@ -40,6 +44,7 @@ class NodeSettings:
     window_bytes: int = 4 << 20
     queue_bytes_max: int = 16 << 20
     custody_events_max: int = 100_000
+    custody_bytes_max: int = 256 << 20
     ack_frames: int = 1
 
 
@@ -76,6 +81,8 @@ class NodeLinks:
         """Puts a frame on a link, on the lane of a tree or the one for control."""
         self.sessions[to].put(lane, frame_bytes(frame), frame)
         self.unwritten[to] = None
+        if lane == CONTROL and self.sessions[to].waiting(CONTROL) > _STUCK_TIMES * self._settings.queue_bytes_max:
+            self.stuck[to] = None  # a neighbour that asks for all demand again and again must not fill the memory
 
     def put_events(self, to: str, tree: int, size: int, frame: Frame) -> bool:
         """Puts a frame whose size is known on a link; returns whether its queue takes it."""

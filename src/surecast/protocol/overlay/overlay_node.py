@@ -80,7 +80,7 @@ class OverlayNode:
         self.settings = settings
         self.accounts = NodeAccounts(hops={hop: HopAccounts() for hop in plan.neighbours(name)})
         self.journal: list[tuple[tuple[Any, ...], Any]] = []
-        self.custody = Custody(self.journal, settings.custody_events_max)
+        self.custody = Custody(self.journal, settings.custody_events_max, settings.custody_bytes_max)
         self._parts = tuple(scheme_parts(tree.scheme) for tree in plan.trees)
         self._has_custody = any(parts.custody for parts in self._parts)
         self._has_detours = any(parts.detours for parts in self._parts)

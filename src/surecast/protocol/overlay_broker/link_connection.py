@@ -39,6 +39,7 @@ class LinkConnection:
         self._broker = broker
         self._reader = FrameReader()
         self._waiting: list[Received] = []
+        self._pong: Pong | None = None
         self._pings = 0
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
         self._calls = calls and bool(neighbour)
@@ -53,7 +54,7 @@ class LinkConnection:
             if isinstance(received, OverlayHello):
                 self._greet(received, now)
             elif isinstance(received, Ping):
-                self._waiting.append(Pong(received.number, received.sent_s, now))
+                self._pong = Pong(received.number, received.sent_s, now)  # only the last, however many there are
             elif isinstance(received, Pong):
                 self._take_pong(received, now)
             else:
@@ -67,6 +68,9 @@ class LinkConnection:
     def output(self) -> bytes:
         """Returns what to write now; to be called after the journal was committed, while the transport has room."""
         waiting, self._waiting = self._waiting, []
+        if self._pong is not None:
+            waiting.append(self._pong)
+            self._pong = None
         if self.is_up and not self.is_closed:
             waiting += self._broker.node.output(self.neighbour)
         return write(waiting) if waiting else b""
