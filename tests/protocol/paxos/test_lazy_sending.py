@@ -217,7 +217,7 @@ def test_a_membership_changes_while_proposals_are_held_back(old: int, lazy_delay
     group.run(2.0)
     assert leader.leads
     assert leader.leader.ballot > ballot  # a majority of the new members had to promise
-    assert set(leader.node.machine.membership.ids()) == {1, 2, 3, 4, 5, 6} - {old}
+    assert set(leader.membership.ids()) == {1, 2, 3, 4, 5, 6} - {old}
     if lazy_delay_s > 2.0:  # nothing goes because of the time
         assert [m for one in (4, 5) for m in steady.heard(one) if m.ballot == ballot] == []
     assert steady.ask() is not None

@@ -239,7 +239,7 @@ def test_a_replica_is_replaced_by_a_blank_one_while_requests_go_on() -> None:
     group.run(2.0)
     assert group.replies[0, 0] == b"+6"  # decided by instance 2, in effect alpha later
     assert blank.node.voting
-    assert set(group.leader.node.machine.membership.ids()) == {*group.replicas}
+    assert set(group.leader.membership.ids()) == {*group.replicas}
     assert group.ask(4, 7, 2, incr(b"k")) == b"+2"
     assert group.ask(group.leader.id, 0, 0, b"") == b"!not a change of the membership"
 

@@ -151,8 +151,7 @@ class ReplicaNode:
         for key, value in records:
             self.book.restore(key, value)
         del records
-        machine = self.replica.node.machine
-        address = await self.peers.open(own.peer, self.replica.node.token, start, lambda: machine.membership)
+        address = await self.peers.open(own.peer, self.replica.token, start, self.replica.membership)
         self._stopped = False
         self.announce(address, own.client)
         self.plan_turn()
@@ -176,7 +175,7 @@ class ReplicaNode:
     async def stop(self) -> None:
         """Leaves the group, until it is started again, and closes the store."""
         if not self._stopped:
-            self.replica.leader.flush()  # what waits goes now or never
+            self.replica.flush(time.monotonic())  # what waits goes now or never
             self._run_turn()
         self._silence()
         await self.peers.close()
@@ -208,9 +207,7 @@ class ReplicaNode:
     @property
     def leader(self) -> int:
         """The replica that leads, as far as this one knows; 0 where it has not heard of one lately."""
-        if self.replica.leads:
-            return self.id
-        return self.replica.node.leader if self.replica.node.leader_alive() else 0
+        return self.replica.known_leader
 
     @property
     def incarnation(self) -> int:
@@ -220,7 +217,7 @@ class ReplicaNode:
     @property
     def is_blank(self) -> bool:
         """Returns whether nothing is known of the group's state yet."""
-        return self.replica.node.blank
+        return self.replica.is_blank
 
     def reaches(self, replica: int) -> bool:
         """Returns whether another replica is there, as far as this one knows."""
@@ -243,7 +240,7 @@ class ReplicaNode:
     @property
     def members(self) -> tuple[int, ...]:
         """The replicas that vote now or soon."""
-        return self.replica.node.machine.membership.ids()
+        return self.replica.membership.ids()
 
     def places(self) -> dict[int, Place]:
         """Where the members are, as far as known."""
@@ -271,12 +268,11 @@ class ReplicaNode:
         proposes them all the same when it has nothing else to do. One that syncs has waited long enough by then, and is
         never idle: it waits only while an instance is in flight.
         """
-        leader = self.replica.leader
-        self.replica.node.now = now = time.monotonic()
-        until_s = leader.batching_delay_until(size)
-        if until_s is None or (self._flush_first and not leader.instances):
+        replica, now = self.replica, time.monotonic()
+        until_s = replica.batching_delay_until(size, now)
+        if until_s is None or (self._flush_first and not replica.is_in_flight):
             return False
-        if self._looks_idle != self._turns and not self._flush_first and leader.may_flush(size):
+        if self._looks_idle != self._turns and not self._flush_first and replica.may_flush(size):
             self._looks_idle = self._turns
             self._loop.call_soon(self._if_idle, self._turns, size)
         self._plan_wake(until_s, now)
@@ -284,10 +280,8 @@ class ReplicaNode:
 
     def _if_idle(self, turns: int, size: int) -> None:
         """Proposes what is collected where nothing has happened since the event loop looked for more."""
-        leader = self.replica.leader
-        if turns == self._turns and not self._planned and not self._stopped and leader.may_flush(size):
-            self.replica.node.now = time.monotonic()
-            leader.flush()
+        if turns == self._turns and not self._planned and not self._stopped and self.replica.may_flush(size):
+            self.replica.flush(time.monotonic())
             self._run_turn()
 
     async def replace(
@@ -355,41 +349,20 @@ class ReplicaNode:
 
     def time_s(self) -> float | None:
         """The time by the clocks of a majority, seconds since 1970, and not before the log's; None while unknown."""
-        node = self.replica.node
-        time_us = node.clocks.time_us(node.machine.context.time_us, time.monotonic())
+        time_us = self.replica.time_us(time.monotonic())
         return None if time_us is None else time_us / 1e6
 
     def status(self) -> NodeStatus:
         """A look at the replica."""
-        replica, node = self.replica, self.replica.node
-        members, now = self.members, time.monotonic()
-        snapshot_bytes, snapshot_size = replica.catch_up.transfer.progress
-        silent_s = {one: round(max(0.0, now - at_s), 3) for one, at_s in node.detector.heard_s.items()}
+        status = self.replica.status(time.monotonic())
         return NodeStatus(
             group=self.group,
             replica=self.id,
             leader=self.leader,
             leads=self.leads,
-            voting=node.voting,
-            ballot=replica.leader.ballot if self.leads else node.leader_ballot,
-            applied=node.applied,
-            chosen=max(node.applied, node.target),
-            hash=replica.hash.hex(),
-            members=members,
-            peers=self.peers.status(members, silent_s, node.clocks),
-            clock_ahead_s=node.clocks.ahead_s(),
-            late_s=node.late_s,
-            queue_bytes=replica.submissions.bytes + replica.leader.queue_bytes,
-            counts=dict(node.counts),
-            blank=node.blank,
-            snapshot_bytes=snapshot_bytes,
-            snapshot_size=snapshot_size,
-            effects=node.machine.effects.hex(),
-            compared=replica.agreement.compared,
-            verified=node.machine.verified[0],
-            verified_hash=node.machine.verified[1].hex(),
-            alarm=replica.agreement.alarm,
-            known=tuple(sorted(replica.admission.starts)),
+            members=self.members,
+            peers=self.peers.status(self.members, status.silent_s, self.replica.clocks),
+            **{name: value for name, value in status._asdict().items() if name != "silent_s"},
         )
 
     def announce(self, peer: Address, client: Address | None) -> None:
@@ -476,8 +449,9 @@ class ReplicaNode:
         self._waker = None
         if self._stopped:
             return
-        self.replica.node.now = now = time.monotonic()
+        now = time.monotonic()
         if self._wake_s <= now:
+            self.replica.wake_at(now)
             self._run_turn()
         elif self._wake_s < inf:  # the turns since then have done what this one was for
             self._plan_wake(self._wake_s, now)
@@ -491,27 +465,22 @@ class ReplicaNode:
             self._clock_s = now
             self._check_clock(now)
             self.peers.check()
-        node = self.replica.node
-        self.peers.choose(self.members, node.blank or not node.voting, node.machine.membership.highest)
+        self.peers.choose(self.members, self.replica.is_joining, self.replica.membership.highest)
         try:
             self.replica.tick(now)
         except Exception as error:
             self.give_up(error)
             return
-        for event, notices in (
-            ("agreement", self.replica.agreement.notices),
-            ("admission", self.replica.admission.notices),
-        ):
-            for line in notices:
-                self.log.error(event, replica=self.id, reason=line)
-            notices.clear()
+        for event, line in self.replica.take_notices():
+            self.log.error(event, replica=self.id, reason=line)
         self._run_turn()
 
     def _check_clock(self, now: float) -> None:
         """Reads the clock of the machine anew, which may have been set, and compares it with the others."""
-        node = self.replica.node
-        node.clocks.epoch_s = self._wall() - now
-        self._clock_watch.check(node.clocks, node.others(), node.machine.context.time_us, now)
+        replica = self.replica
+        replica.clocks.epoch_s = self._wall() - now
+        others = [other for other in self.members if other != self.id]
+        self._clock_watch.check(replica.clocks, others, replica.log_time_us, now)
 
     # What the peers tell
 
@@ -535,7 +504,7 @@ class ReplicaNode:
     def met(self, sender: int) -> None:
         """Another replica has connected anew: it may have been down, which says nothing about how slow it is."""
         if not self._stopped:
-            self.replica.node.detector.meet(sender, time.monotonic())
+            self.replica.meet(sender, time.monotonic())
 
     def received_unordered(self, content: bytes) -> None:
         """What another replica said past the protocol."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol
 
@@ -81,9 +81,9 @@ class Peers:
         self._servers: list[asyncio.Server] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
-        self._membership: Callable[[], Membership]
+        self._membership: Membership
 
-    async def open(self, own: Address, token: int, start: int, membership: Callable[[], Membership]) -> Address:
+    async def open(self, own: Address, token: int, start: int, membership: Membership) -> Address:
         """Listens at the own address, and returns it with the port that it got."""
         self.token, self.start, self._membership = token, start, membership
         loop = asyncio.get_running_loop()
@@ -203,7 +203,7 @@ class Peers:
 
     def _told(self) -> dict[str, Any]:
         """What others need to know: places of members and of those that may join, not of those that were replaced."""
-        membership = self._membership()
+        membership = self._membership
         known = (*membership.ids(), self.id)
         return {
             one: place for one, place in self.book.told().items() if int(one) in known or int(one) > membership.highest
@@ -282,7 +282,7 @@ class Peers:
             )
         if hello.number == self.id or not 0 < hello.number < 1 << 16:
             return f"this is replica {self.id}; another one has another number, from 1 to 65535"
-        membership = self._membership()
+        membership = self._membership
         if not membership.includes(self.id, self.token):
             return None  # one that has yet to join has the members of its file, and learns their tokens from the others
         for part in membership.configurations:

@@ -81,7 +81,7 @@ class Admission:
     def settle(self) -> bool:
         """Returns whether this replica may take part from now on, and might not before."""
         node = self._node
-        if self.is_admitted or not node.machine.membership.has_quorums({node.id, *self._admitted_by}):
+        if self.is_admitted or not node.membership.has_quorums({node.id, *self._admitted_by}):
             return False
         is_waiting = not self._admitted_by.issuperset(node.others())
         if is_waiting and node.now - self._began_s < node.settings.suspect_s:

@@ -60,7 +60,7 @@ class Agreement:
             return True
         own = self._node.id
         # Where all others that differ are being replaced, this one was said to be right: who joins needs its state.
-        members = self._node.machine.membership.configurations[-1].ids
+        members = self._node.membership.configurations[-1].ids
         return own in self._apart and self._apart.intersection(members) != {own}
 
     def tick(self) -> None:
@@ -116,7 +116,7 @@ class Agreement:
         own = node.machine.checkpoints.get(slot)
         if own is None:
             return
-        members = node.machine.membership.ids()
+        members = node.membership.ids()
         effects = {one: reports[slot] for one, reports in self._reports.items() if slot in reports and one in members}
         effects[node.id] = own
         (most, count), *others = Counter(effects.values()).most_common()

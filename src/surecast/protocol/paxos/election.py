@@ -52,7 +52,7 @@ class Election:
         """A leader was heard of, or this replica asked for pre-votes: wait anew."""
         node = self.node
         patience_s = node.detector.patience_s(node.leader, node.now)
-        self._rested = (node.now, patience_s, self.attempt, self.questions, node.machine.membership.ids())
+        self._rested = (node.now, patience_s, self.attempt, self.questions, node.membership.ids())
         self._deadline_s = None
 
     @property
@@ -109,12 +109,12 @@ class Election:
         for other in node.others():
             node.send(other, PreVote(self.ballot))
         self.rest()
-        return node.machine.membership.has_quorums(self.granted_by)
+        return node.membership.has_quorums(self.granted_by)
 
     def on_pre_vote(self, sender: int, message: PreVote) -> None:
         """Grants whoever asks while no leader is heard of, nor one that is about to be. This promises nothing."""
         node = self.node
-        if not node.voting or sender not in node.machine.membership.ids() or node.leader_alive():
+        if not node.voting or sender not in node.membership.ids() or node.leader_alive():
             return
         if node.candidate_alive() and sender != owner_of(node.acceptor.promised):
             return
@@ -126,4 +126,4 @@ class Election:
         if message.ballot != self.ballot or not self.ballot:
             return False
         self.granted_by.add(sender)
-        return self.node.machine.membership.has_quorums(self.granted_by)
+        return self.node.membership.has_quorums(self.granted_by)

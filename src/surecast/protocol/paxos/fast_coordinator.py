@@ -42,7 +42,7 @@ class FastCoordinator:
     def healthy(self) -> bool:
         """Whether a fast quorum is up, nothing changes, and collisions are rare."""
         node = self.node
-        membership = node.machine.membership
+        membership = node.membership
         if node.settings.variant != "fast" or membership.changes or node.now < self.cool_until_s:
             return False
         ids = membership.at(node.applied + 1).ids
@@ -101,7 +101,7 @@ class FastCoordinator:
         for slot in range(max(self.first, node.applied + 1), self.last + 1):
             if slot in leader.instances or slot in node.chosen:
                 continue
-            configuration = node.machine.membership.at(slot)
+            configuration = node.membership.at(slot)
             answers = {one: vote for one, vote in self.answers.get(slot, {}).items() if one in configuration.ids}
             if slot not in self.asked_s and not (frozen or self._is_stuck(slot, answers, len(configuration.ids))):
                 continue

@@ -124,7 +124,7 @@ class Leader:
         Then every promise has told all its votes after the last instance applied here.
         """
         node = self.node
-        if self.stage is not Stage.PREPARING or not node.machine.membership.has_quorums(self.promises):
+        if self.stage is not Stage.PREPARING or not node.membership.has_quorums(self.promises):
             return False
         if node.applied < max(promise.applied for promise in self.promises.values()):
             return False
@@ -253,7 +253,7 @@ class Leader:
         were stamped too early would expire too early as soon as the time is known.
         """
         node, settings = self.node, self.node.settings
-        membership, applied = node.machine.membership, node.applied  # nothing is applied here
+        membership, applied = node.membership, node.applied  # nothing is applied here
         if self.next_slot <= applied:
             self.next_slot = applied + 1
         while (slot := self.next_slot) <= applied + settings.alpha:
@@ -273,7 +273,7 @@ class Leader:
             self.propose(slot, value)
 
     def _constraint(self, slot: int) -> bytes:
-        ids = self.node.machine.membership.at(slot).ids
+        ids = self.node.membership.at(slot).ids
         votes = {sender: report.get(slot) for sender, report in self.reports.items() if sender in ids}
         return pick_value(votes, len(ids)) or NOOP
 
@@ -335,7 +335,7 @@ class Leader:
         while chosen + 1 in self.decided:
             chosen += 1
         message = Accept(self.ballot, slot, chosen, value)
-        for replica in node.machine.membership.at(slot).ids:
+        for replica in node.membership.at(slot).ids:
             if replica != node.id:
                 self._send_accept(replica, message)
         node.acceptor.accept(self.ballot, slot, value)
@@ -355,7 +355,7 @@ class Leader:
         if not self.leads or message.ballot != self.ballot:
             return
         self.peers_applied[sender] = max(message.applied, self.peers_applied.get(sender, 0))
-        at = self.node.machine.membership.at
+        at = self.node.membership.at
         for slot in message.slots:
             instance = self.instances.get(slot)
             if instance is None:
@@ -396,7 +396,7 @@ class Leader:
                     node.send_after(other, Prepare(self.ballot))
         elif self.leads:
             alive = [node.id, *node.detector.alive(node.others(), node.now)]
-            if not node.machine.membership.has_quorums(alive):
+            if not node.membership.has_quorums(alive):
                 self.step_down()
                 return
             self._resend()
@@ -410,6 +410,6 @@ class Leader:
                 continue
             instance.sent_s = node.now
             message = Accept(self.ballot, slot, node.applied, instance.value)
-            for replica in node.machine.membership.at(slot).ids:
+            for replica in node.membership.at(slot).ids:
                 if replica not in instance.acks and replica != node.id:
                     self._send_accept(replica, message)

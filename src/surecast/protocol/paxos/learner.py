@@ -75,7 +75,7 @@ class Learner:
     def _won(self, slot: int) -> bytes | None:
         """The value with a fast quorum of votes, where it is at hand."""
         node = self._node
-        digest = self._track.winner(slot, node.machine.membership.at(slot))
+        digest = self._track.winner(slot, node.membership.at(slot))
         if digest is None:
             return None
         voted = node.acceptor.votes.get(slot)
@@ -85,7 +85,7 @@ class Learner:
         return self._coordinator.value_of(slot, digest)
 
     def _apply(self, slot: int, value: bytes) -> None:
-        node, membership = self._node, self._node.machine.membership
+        node, membership = self._node, self._node.membership
         node.acceptor.learn(slot, value)
         self._snapshots.log_bytes += len(value)
         before = membership.configurations

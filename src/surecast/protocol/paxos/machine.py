@@ -204,7 +204,7 @@ class Machine:
         applied, time_us, running, effects, membership, replies, state, parts = _SNAPSHOT.decode(data)
         if len(parts) != membership + replies + state:
             raise PeerError(f"paxos snapshot: its parts have {len(parts)} bytes, not {membership + replies + state}")
-        self.membership = Membership.decode(parts[:membership], self.membership.alpha)
+        self.membership.become(parts[:membership])
         self.cache.decode(parts[membership : membership + replies])
         self.handler.restore(parts[membership + replies :])
         self.applied, self.hash, self.effects = applied, running, effects

@@ -133,6 +133,12 @@ class Membership:
         """As bytes, for a snapshot."""
         return _MEMBERSHIP.encode(self)
 
+    def become(self, data: bytes) -> None:
+        """Replaces it by what `encode` wrote."""
+        other = self.decode(data, self.alpha)
+        self._set(other.configurations)
+        self.highest = other.highest
+
     @classmethod
     def decode(cls, data: bytes, alpha: int) -> Membership:
         """What `encode` wrote.

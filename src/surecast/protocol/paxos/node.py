@@ -64,6 +64,7 @@ class Node:
         "leader_ballot",
         "leader_heard_s",
         "machine",
+        "membership",
         "messages",
         "now",
         "promised_s",
@@ -83,6 +84,7 @@ class Node:
         self.token = token
         self.settings = settings
         self.machine = machine
+        self.membership = machine.membership
         self.seed = seed
         self.clocks = clocks
         self.now = 0.0
@@ -124,7 +126,7 @@ class Node:
 
     def others(self) -> list[int]:
         """All other replicas that vote now or soon."""
-        return [replica for replica in self.machine.membership.ids() if replica != self.id]
+        return [replica for replica in self.membership.ids() if replica != self.id]
 
     def send(self, to: int, message: Message) -> None:
         """Says something that rests on nothing this replica has yet to store."""

@@ -31,6 +31,7 @@ from surecast.protocol.paxos.machine import VERIFY, Answer, Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
 from surecast.protocol.paxos.node import Node, Turn
 from surecast.protocol.paxos.paxos_settings import PaxosSettings
+from surecast.protocol.paxos.replica_view import ReplicaView
 from surecast.protocol.paxos.snapshots import Snapshots
 from surecast.protocol.paxos.submissions import Submissions
 from surecast.protocol.paxos.voter import Voter
@@ -45,7 +46,7 @@ _LATE = 0.5
 """A replica that had no turn for this share of `suspect_s` did not run: it is ticked several times in a heartbeat."""
 
 
-class Replica:
+class Replica(ReplicaView):
     """A founder (`token` 0), a replica that joins later (any other token, drawn at random), or one that starts again.
 
     `members` are the founders; for a replica that joins, whom to ask. `records` is what the store holds: where it holds
@@ -53,7 +54,7 @@ class Replica:
     number: it is replaced by a new one (`replace`). So a founder begins with an empty store only where it `founds`.
     `start` is drawn at random at each start: by it the others notice a store that was set back (see `admission`); with
     0 nobody checks. `seed` varies the waits of the election. `epoch_s` is how far the wall clock of this replica is
-    ahead of `now`; the shell tells `node.clocks` when that changes. `observer` is told of every instance applied.
+    ahead of `now`; the shell tells `clocks` when that changes. `observer` is told of every instance applied.
     """
 
     def __init__(
@@ -77,7 +78,8 @@ class Replica:
         token = found.token if found.replica else token
         found.check(replica, token, members, founds)
         machine = Machine(handler, Membership.founding(members, settings.alpha), settings, observer)
-        self.node = node = Node(replica, token, settings, machine, seed, Clocks(replica, epoch_s, now))
+        self.clocks = Clocks(replica, epoch_s, now)
+        self.node = node = Node(replica, token, settings, machine, seed, self.clocks)
         node.now = now
         self.track = FastTrack(node)
         self.leader = Leader(node)
@@ -162,38 +164,21 @@ class Replica:
             self.agreement.replayed(node.applied, found.effects)
         node.acceptor.highest = found.voted
         node.stored = (found.promised, found.voted)
-        node.clocks.settle(node.machine.membership.configurations, node.now)
+        node.clocks.settle(node.membership.configurations, node.now)
 
     # What goes in
 
-    @property
-    def id(self) -> int:
-        """The number of this replica."""
-        return self.node.id
+    def meet(self, sender: int, now: float) -> None:
+        """Another replica has connected anew: its silence before says nothing about how slow it is."""
+        self.node.detector.meet(sender, now)
 
-    @property
-    def incarnation(self) -> int:
-        """The number of its start."""
-        return self.submissions.number >> 32
-
-    def alive(self, replicas: Iterable[int]) -> list[int]:
-        """Those that are not suspected."""
-        return self.node.detector.alive(replicas, self.node.now)
-
-    @property
-    def applied(self) -> int:
-        """The last instance applied."""
-        return self.node.applied
-
-    @property
-    def hash(self) -> bytes:
-        """The running hash of all that was applied: equal on all replicas that applied equally much."""
-        return self.node.machine.hash
-
-    @property
-    def leads(self) -> bool:
-        """Whether this replica leads, as far as it knows."""
-        return self.leader.leads
+    def take_notices(self) -> list[tuple[str, str]]:
+        """What an operator should know of since the last call: a kind and a text each."""
+        told = [("agreement", line) for line in self.agreement.notices]
+        told += [("admission", line) for line in self.admission.notices]
+        self.agreement.notices.clear()
+        self.admission.notices.clear()
+        return told
 
     def submit(self, requests: Sequence[Request] | bytes, now: float) -> int:
         """Takes requests of clients, one by one or packed by `pack_requests`.
@@ -229,6 +214,22 @@ class Replica:
         self._handlers[type(message)](sender, message)
         self._unsettled = True
 
+    # When requests are handed in
+
+    def batching_delay_until(self, size: int, now: float) -> float | None:
+        """Returns the time until which to delay requests of `size` bytes, or None to submit them now."""
+        self.node.now = now
+        return self.leader.batching_delay_until(size)
+
+    def flush(self, now: float) -> None:
+        """Proposes what waits, and what is submitted in this turn, without a batching delay."""
+        self.node.now = now
+        self.leader.flush()
+
+    def wake_at(self, now: float) -> None:
+        """It is so late now: what was to wait until then waits no longer."""
+        self.node.now = now
+
     def tick(self, now: float) -> None:
         """Time has passed. Call it several times in each `heartbeat_s`, whether anything happened or not."""
         node = self.node
@@ -242,7 +243,7 @@ class Replica:
                 node.send(other, self._heartbeat(other))
             self._strangers.clear()
             self.agreement.tick()
-        node.clocks.settle(node.machine.membership.configurations, now)
+        node.clocks.settle(node.membership.configurations, now)
         self.leader.tick()
         self.catch_up.tick()
         self.submissions.tick()
@@ -365,11 +366,6 @@ class Replica:
         self._stored_chosen = self.node.applied
         self.node.journal.chosen(self.node.applied, self.node.machine.effects)
 
-    def time_us(self) -> int | None:
-        """The group's time, for stamps of entries; None while the clocks of too few members are known."""
-        node = self.node
-        return node.clocks.time_us(node.machine.context.time_us, node.now)
-
     def _heartbeat(self, to: int) -> m.Heartbeat:
         leads = self.leader.leads
         ballot = self.leader.ballot if leads else self.node.acceptor.promised
@@ -430,7 +426,7 @@ class Replica:
     def _check_voting(self) -> bool:
         """A replica votes once it is admitted and knows that the group counts on it; a blank one knows nothing."""
         node = self.node
-        is_member = not node.blank and node.machine.membership.includes(node.id, node.token)
+        is_member = not node.blank and node.membership.includes(node.id, node.token)
         node.voting = is_member and self.admission.is_admitted
         return node.voting
 
@@ -493,7 +489,7 @@ class Replica:
                 self.voter.reject(sender)
             else:
                 self._hear_leader(sender, message)
-        if node.voting and sender not in node.machine.membership.ids():
+        if node.voting and sender not in node.membership.ids():
             self._strangers.add(
                 sender
             )  # one that joins, or does not know that it left; it hears of us at the next tick
@@ -580,7 +576,7 @@ class Replica:
         data = self.catch_up.on_part(sender, message)
         if data is None:
             return
-        before = node.machine.membership
+        before = node.membership.encode()
         self.snapshots.restore(data)
         self.agreement.restored()
         node.blank = False
@@ -591,7 +587,7 @@ class Replica:
         self.track.jumped(node.applied)
         self.coordinator.jumped()
         self.leader.jumped()
-        if node.machine.membership.encode() != before.encode():
+        if node.membership.encode() != before:
             self._membership_changed(added=True)
         self._check_voting()
         self.submissions.all_again()

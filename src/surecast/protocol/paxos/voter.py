@@ -65,7 +65,7 @@ class Voter:
             return
         digest = digest_of(message.value)
         owner = owner_of(message.ballot)
-        for replica in node.machine.membership.ids():
+        for replica in node.membership.ids():
             node.send_after(replica, Voted(message.ballot, slot, digest, message.value if replica == owner else None))
 
     def on_close(self, sender: int, message: Close) -> bool:

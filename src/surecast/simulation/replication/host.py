@@ -124,7 +124,7 @@ class Host(Machine):
         synced, and what rests on these leaves. Only then is applied what another replica said is chosen. While it
         syncs, a replica does nothing else.
         """
-        replica.node.now = now_s
+        replica.wake_at(now_s)
         outputs: list[Output] = []
         spent_s, synced_s = self._cost_in(inbox), 0.0
         for sender, message in inbox.messages:

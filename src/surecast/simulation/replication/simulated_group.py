@@ -74,7 +74,7 @@ class GroupWorld:
         for other in self.hosts.values():
             if other is not host and other.replica is not None:
                 # As when its link comes up: it was down, which says nothing about how slow it is.
-                other.replica.node.detector.meet(host.id, self.clock.now)
+                other.replica.meet(host.id, self.clock.now)
         tick_s = self.group.heartbeat_s / TICKS_PER_HEARTBEAT
         host.later(self.clock.now + tick_s * float(self.rng.random()), TIMERS, self._tick, host, tick_s)
         self._wake(host)

@@ -188,7 +188,7 @@ class World:
             self._later(host, stall_s, self._wake, wakes_s)
             return
         host.wakes_s = None
-        host.replica.node.now = host.timer_s
+        host.replica.wake_at(host.timer_s)
         self.turn(host)
 
     def _write(self, host: Host) -> None:
@@ -307,7 +307,7 @@ class World:
         up = [host for host in self.hosts.values() if host.replica is not None]
         latest = max(up, key=lambda host: host.replica.applied if host.replica else 0)
         assert latest.replica is not None
-        return [self.hosts[one] for one in latest.replica.node.machine.membership.ids()]
+        return [self.hosts[one] for one in latest.replica.membership.ids()]
 
     def _is_well(self) -> bool:
         if not self.clients.all_answered or not self.nemesis.is_done:
@@ -316,7 +316,7 @@ class World:
         first = replicas[0]
         if first is None or first.applied < max(self.applied_log.values, default=0):
             return False
-        if any(one is None or one.node.machine.membership.changes for one in replicas):
+        if any(one is None or one.membership.changes for one in replicas):
             return False
         voters = all(one is not None and one.node.voting for one in replicas)
         return voters and all(one is not None and one.hash == first.hash for one in replicas)

@@ -69,7 +69,7 @@ class Host(Machine):
         """Sets the wall clock, so that it is ahead of the right time, or behind."""
         self.epoch_s = EPOCH_S - self.offset_s + ahead_s
         if self.replica is not None:
-            self.replica.node.clocks.epoch_s = self.epoch_s
+            self.replica.clocks.epoch_s = self.epoch_s
 
     def time_s(self, timer_s: float) -> float:
         """Returns when this machine's timer shows that."""

@@ -167,7 +167,7 @@ class Nemesis:
             return
         self.left -= 1
         world.counts["replacements"] += 1
-        known = max(up, key=lambda replica: replica.applied).node.machine.membership
+        known = max(up, key=lambda replica: replica.applied).membership
         old, new = rng.choice(known.configurations[-1].ids), max(world.hosts) + 1
         self.replacing = (old, new, 1_000 + new)
         if world.options.set_back and rng.random() < world.options.set_back:
@@ -219,8 +219,8 @@ class Nemesis:
         world = self.world
         informed = set()
         for host in world.hosts.values():
-            if host.replica is not None and not host.replica.node.machine.membership.changes:
-                configuration = host.replica.node.machine.membership.configurations[0]
+            if host.replica is not None and not host.replica.membership.changes:
+                configuration = host.replica.membership.configurations[0]
                 if read_records(host.disk.items()).chosen >= configuration.since - 1:
                     informed.add((host.id, configuration.ids))
         return any(new in ids and all((member, ids) in informed for member in ids) for _, ids in informed)

@@ -1,0 +1,159 @@
+"""What can be seen of a replica, without changing it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from surecast.protocol.paxos.admission import Admission
+from surecast.protocol.paxos.agreement import Agreement
+from surecast.protocol.paxos.catch_up import CatchUp
+from surecast.protocol.paxos.clocks import Clocks
+from surecast.protocol.paxos.leader import Leader
+from surecast.protocol.paxos.membership import Membership
+from surecast.protocol.paxos.node import Node
+from surecast.protocol.paxos.submissions import Submissions
+
+__all__ = ["ReplicaStatus", "ReplicaView"]
+
+
+class ReplicaStatus(NamedTuple):
+    """The figures of a replica; `surecast.broker.replica.NodeStatus` says what each of them means.
+
+    `silent_s` says how long nothing has come from each replica that was ever heard.
+    """
+
+    voting: bool
+    ballot: int
+    applied: int
+    chosen: int
+    hash: str
+    queue_bytes: int
+    clock_ahead_s: float | None
+    late_s: float
+    counts: Mapping[str, int]
+    blank: bool
+    snapshot_bytes: int
+    snapshot_size: int
+    effects: str
+    compared: int
+    verified: int
+    verified_hash: str
+    alarm: str
+    known: tuple[int, ...]
+    silent_s: Mapping[int, float]
+
+
+class ReplicaView:
+    """A replica as its shell sees it; `Replica` has these parts."""
+
+    node: Node
+    leader: Leader
+    clocks: Clocks
+    agreement: Agreement
+    admission: Admission
+    catch_up: CatchUp
+    submissions: Submissions
+
+    @property
+    def id(self) -> int:
+        """The number of this replica."""
+        return self.node.id
+
+    @property
+    def incarnation(self) -> int:
+        """The number of its start."""
+        return self.submissions.number >> 32
+
+    @property
+    def membership(self) -> Membership:
+        """Who votes, now and soon."""
+        return self.node.membership
+
+    @property
+    def is_blank(self) -> bool:
+        """Returns whether nothing is known of the group's state yet."""
+        return self.node.blank
+
+    @property
+    def is_joining(self) -> bool:
+        """Returns whether it does not vote, or has no state yet."""
+        return self.node.blank or not self.node.voting
+
+    @property
+    def token(self) -> int:
+        """The number with which it was created; 0 for a founder."""
+        return self.node.token
+
+    @property
+    def log_time_us(self) -> int:
+        """The time of the last entry applied."""
+        return self.node.machine.context.time_us
+
+    @property
+    def known_leader(self) -> int:
+        """The replica that leads, as far as this one knows; 0 where it has not heard of one lately."""
+        node = self.node
+        if self.leader.leads:
+            return node.id
+        return node.leader if node.leader_alive() else 0
+
+    def alive(self, replicas: Iterable[int]) -> list[int]:
+        """Those that are not suspected."""
+        return self.node.detector.alive(replicas, self.node.now)
+
+    @property
+    def applied(self) -> int:
+        """The last instance applied."""
+        return self.node.applied
+
+    @property
+    def hash(self) -> bytes:
+        """The running hash of all that was applied: equal on all replicas that applied equally much."""
+        return self.node.machine.hash
+
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads, as far as it knows."""
+        return self.leader.leads
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Returns whether this replica has proposed something that is not decided yet."""
+        return bool(self.leader.instances)
+
+    def may_flush(self, size: int) -> bool:
+        """Returns whether so many bytes are worth an instance beside the one in flight, where nothing else is to do."""
+        return self.leader.may_flush(size)
+
+    def time_us(self, now: float | None = None) -> int | None:
+        """The group's time, for stamps of entries; None while the clocks of too few members are known."""
+        node = self.node
+        return self.clocks.time_us(node.machine.context.time_us, node.now if now is None else now)
+
+    def status(self, now: float) -> ReplicaStatus:
+        """Returns all figures."""
+        node, machine, agreement = self.node, self.node.machine, self.agreement
+        snapshot_bytes, snapshot_size = self.catch_up.transfer.progress
+        verified, verified_hash = machine.verified
+        return ReplicaStatus(
+            voting=node.voting,
+            ballot=self.leader.ballot if self.leads else node.leader_ballot,
+            applied=node.applied,
+            chosen=max(node.applied, node.target),
+            hash=self.hash.hex(),
+            queue_bytes=self.submissions.bytes + self.leader.queue_bytes,
+            clock_ahead_s=self.clocks.ahead_s(),
+            late_s=node.late_s,
+            counts=dict(node.counts),
+            blank=node.blank,
+            snapshot_bytes=snapshot_bytes,
+            snapshot_size=snapshot_size,
+            effects=machine.effects.hex(),
+            compared=agreement.compared,
+            verified=verified,
+            verified_hash=verified_hash.hex(),
+            alarm=agreement.alarm,
+            known=tuple(sorted(self.admission.starts)),
+            silent_s={one: round(max(0.0, now - at_s), 3) for one, at_s in node.detector.heard_s.items()},
+        )
