@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from surecast.protocol.broker.connection import Connection, Phase
+from surecast.protocol.broker.fan_out import FanOut
 from surecast.protocol.broker.incoming import PLAIN, PLAIN_QOS_1, Incoming
-from surecast.protocol.broker.routes import FanOut, Routes
+from surecast.protocol.broker.routes import Routes
 from surecast.protocol.mqtt import PublishBatch
 
 __all__ = ["CommonBatches"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from surecast.protocol.broker.connection import Connection
+from surecast.protocol.broker.fan_out import Target
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.message_batch import Made, MessageBatch
 from surecast.protocol.broker.message_expiry import remove_expired
 from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.queue_limits import full_reason, has_bytes, is_full, is_hopeless, joins, victim_for, warn
-from surecast.protocol.broker.routes import Target
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.broker.waiting_queue import WaitingRun

@@ -8,12 +8,11 @@ here is a cache of the topic tree: a subscription, a connection or a disconnecti
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from itertools import chain
 from typing import Final
 
 from surecast.protocol.broker.broker_settings import BrokerSettings
-from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import Contents
+from surecast.protocol.broker.fan_out import FanKey, FanOut, Target
 from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.broker.quotas import Quotas, shape_of
@@ -22,7 +21,7 @@ from surecast.protocol.filters import Filter
 from surecast.protocol.mqtt import TopicTree, match, parse_shared
 from surecast.protocol.mqtt.topics import has_wildcard
 
-__all__ = ["FanOut", "Group", "Permits", "Route", "Routes", "Share", "Tap", "Target"]
+__all__ = ["Permits", "Route", "Routes", "Share", "Tap"]
 
 Tap = Callable[[Message], None]
 """Is told of every message to some topics, after it has gone to the subscribers."""
@@ -35,36 +34,6 @@ _SCAN_MAX: Final = 1_000
 _SCANS_MAX: Final = 20
 _TOPIC_MAX: Final = 256
 _PERMITTED_MAX: Final = 100_000
-
-
-class Target:
-    """A session that wants a topic: what its subscriptions give together (the highest QoS, all identifiers).
-
-    `share` is the key of a shared subscription, which is alone here. `plain` says that this is so for every message;
-    otherwise `chosen` must look at the message.
-    """
-
-    __slots__ = ("as_published", "identifiers", "plain", "qos", "session", "share", "subscriptions")
-
-    def __init__(self, session: Session, subscriptions: list[Subscription]):
-        self.session = session
-        self.subscriptions = subscriptions
-        self.share = subscriptions[0].key if subscriptions[0].share else ""
-        self.plain = not any(s.no_local or s.content is not None for s in subscriptions)
-        self._combine(subscriptions)
-
-    def _combine(self, subscriptions: list[Subscription]) -> None:
-        self.qos = max(s.qos for s in subscriptions)
-        self.as_published = any(s.retain_as_published for s in subscriptions)
-        self.identifiers = tuple(s.identifier for s in subscriptions if s.identifier)
-
-    def chosen(self, message: Message, wants: Callable[[Subscription, Message], bool]) -> Target | None:
-        """This target for one message: without the subscriptions that exclude it, None if all do."""
-        if self.plain:
-            return self
-        local = message.publisher == self.session.key
-        kept = [s for s in self.subscriptions if not (local and s.no_local) and wants(s, message)]
-        return Target(self.session, kept) if kept else None
 
 
 class Share:
@@ -131,105 +100,6 @@ class Share:
         return members[first]
 
 
-class Group:
-    """Sessions whose connections get the same bytes of messages at QoS 0; `count` messages went to each, and are not in
-    their accounts yet.
-
-    The connections are those of this replica; the bytes of the others are made where they are.
-    """
-
-    __slots__ = ("appends", "bytes_max", "connections", "count", "identifiers", "targets", "version_5")
-
-    def __init__(self, version_5: bool, identifiers: tuple[int, ...]):
-        self.version_5 = version_5
-        self.identifiers = identifiers
-        self.connections: list[Connection] = []
-        self.targets: list[Target] = []
-        self.appends: list[Callable[[bytes], None]] = []
-        self.bytes_max = 1 << 62
-        self.count = 0
-
-    def add(self, target: Target, connection: Connection) -> None:
-        """Takes a connection in."""
-        self.targets.append(target)
-        if not connection.is_elsewhere:
-            self.connections.append(connection)
-            self.appends.append(connection.out.append)
-        self.bytes_max = min(self.bytes_max, connection.packet_bytes_max)
-        target.session.groups.add(self)
-
-    def settle(self) -> None:
-        """Enters what was sent into the accounts of the sessions."""
-        if self.count:
-            for target in self.targets:
-                accounts = target.session.accounts
-                accounts.matched += self.count
-                accounts.delivered += self.count
-            self.count = 0
-
-
-_Key = tuple[int, tuple[tuple[Session, bool, tuple[int, ...]], ...]]
-
-
-class FanOut:
-    """The subscribers of plain messages, published at QoS 0 or 1 and not retained, on topics that have the same ones.
-
-    All of a group get the same bytes, at QoS 0. The sessions of `direct` get messages at QoS 1 and end with their
-    connection, so that nothing but sizes need be kept of what they get; of `kept` there are entries for each message.
-    All others are in `rest` and get one message after the other. `targets` counts all. `is_whole` is False where
-    messages must be taken one by one, because of shared subscriptions, or of somebody who is told of each. `uses`
-    counts the topics that share this one.
-    """
-
-    __slots__ = ("direct", "groups", "is_whole", "kept", "key", "rest", "targets", "uses")
-
-    def __init__(self, key: _Key | None, is_whole: bool = True):
-        self.key = key
-        self.is_whole = is_whole
-        self.groups: list[Group] = []
-        self.direct: list[Target] = []
-        self.kept: list[Target] = []
-        self.rest: list[Target] = []
-        self.targets = 0
-        self.uses = 0
-
-    def add(self, target: Target, qos: int) -> None:
-        """Takes in who gets messages that were published at this QoS."""
-        session, connection = target.session, target.session.connection
-        self.targets += 1
-        if qos and target.qos:
-            if (
-                connection is not None
-                and not session.lifetime_s
-                and not connection.aliases_max
-                and not (connection.version_5 and target.identifiers)
-            ):
-                self.direct.append(target)
-            else:
-                self.kept.append(target)
-            return
-        if connection is None or connection.congested or connection.aliases_max or not target.plain:
-            self.rest.append(target)
-            return
-        kind = (connection.version_5, target.identifiers if connection.version_5 else ())
-        group = next((group for group in self.groups if (group.version_5, group.identifiers) == kind), None)
-        if group is None:
-            group = Group(*kind)
-            self.groups.append(group)
-        group.add(target, connection)
-
-    def has(self, session: Session) -> bool:
-        """Returns whether a session is among those that get the messages."""
-        return not session.groups.isdisjoint(self.groups) or any(
-            target.session is session for target in chain(self.direct, self.kept, self.rest)
-        )
-
-    def settle(self) -> None:
-        """Enters what was sent into the accounts of the sessions."""
-        for group in self.groups:
-            group.settle()
-
-
 class Route:
     """The targets of one topic. `plain` says that every message goes to all of them, and to nobody else."""
 
@@ -249,7 +119,7 @@ class Route:
         found += [share.pick(message, wants) for share in self.shares]
         return [target for target in found if target is not None]
 
-    def fan_key(self, qos: int) -> _Key | None:
+    def fan_key(self, qos: int) -> FanKey | None:
         """Returns what fan-outs of equal use have in common; None where there is none of equal use."""
         if not self.plain:
             return None
@@ -268,7 +138,7 @@ class Routes:
         self._routes: dict[str, Route] = {}
         self.fans: tuple[dict[str, FanOut], dict[str, FanOut]] = ({}, {})
         """The fan-outs made so far, by the QoS of messages and by topic."""
-        self._shared_fans: dict[_Key, FanOut] = {}
+        self._shared_fans: dict[FanKey, FanOut] = {}
         self._taps: list[tuple[str, Tap]] = []
         self._scanned = 0
         self._permits: Permits | None = None
@@ -461,6 +331,7 @@ class Routes:
         if shared is None:
             for target in route.targets:
                 fan.add(target, qos)
+            fan.finish(qos)
             if key is not None:
                 self._shared_fans[key] = fan
         fan.uses += 1

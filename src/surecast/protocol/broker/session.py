@@ -17,7 +17,8 @@ from surecast.protocol.filters import Filter
 
 if TYPE_CHECKING:
     from surecast.protocol.broker.connection import Connection
-    from surecast.protocol.broker.routes import Group, Route
+    from surecast.protocol.broker.fan_out import Group
+    from surecast.protocol.broker.routes import Route
 
 __all__ = ["Session", "SessionWill", "Subscription", "session_key", "split_key"]
 

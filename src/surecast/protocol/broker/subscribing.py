@@ -8,12 +8,13 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.broker.broker_settings import BrokerSettings
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.content import ATTRIBUTE_NAME_MAX
+from surecast.protocol.broker.fan_out import Target
 from surecast.protocol.broker.incoming import Authorise, ViolationError
 from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.quotas import shape_of
 from surecast.protocol.broker.retained import Retained
-from surecast.protocol.broker.routes import Routes, Target
+from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.filters import Filter, parse

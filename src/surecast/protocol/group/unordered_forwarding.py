@@ -14,8 +14,9 @@ from zlib import crc32
 
 from surecast.errors import PeerError
 from surecast.protocol.broker import BrokerCore, Message
+from surecast.protocol.broker.fan_out import FanOut, Group, Target
 from surecast.protocol.broker.message import text_field
-from surecast.protocol.broker.routes import FanOut, Group, Route, Target
+from surecast.protocol.broker.routes import Route
 from surecast.protocol.group.machine import GroupMachine
 from surecast.protocol.mqtt import (
     V5,

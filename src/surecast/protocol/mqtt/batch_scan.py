@@ -13,6 +13,7 @@ from surecast.protocol.mqtt.batches import FIRST, FLAGS_OF, PublishBatch, beginn
 __all__ = ["find_publishes"]
 
 _WINDOW: Final = 128  # so many packets of equal length are looked at first
+_LONGEST: Final = 16_387  # no packet in a batch is longer
 _EQUAL_MIN: Final = 8  # fewer of equal length may be chance: what follows is looked at in any case
 
 
@@ -92,7 +93,8 @@ def _find_more(  # noqa: C901
     firsts = [0]
     add_end, add_id, add_topic, add_first = ends.append, ids_at.append, topics.append, firsts.append
     count = len(ends)
-    while start + 4 < size and data[start] == first_byte:
+    last, is_limited = size - 4, longest < _LONGEST
+    while start < last and data[start] == first_byte:
         length, at = data[start + 1], start + 2
         if length > 127:
             more = data[at]
@@ -104,15 +106,18 @@ def _find_more(  # noqa: C901
         id_at = at + width
         topic = None
         if not startswith(field, at):
-            id_at = at + 2 + (data[at] << 8 | data[at + 1])
-            if id_at > end or end > size:
-                break
             other = data[at:id_at]
-            topic = known(other) or learn(other)
-            if not topic:
-                break
+            topic = known(other)  # which says its own length: what is known is the field, and not just like it
+            if topic is None:
+                id_at = at + 2 + (data[at] << 8 | data[at + 1])
+                if id_at > end or end > size:
+                    break
+                other = data[at:id_at]
+                topic = known(other) or learn(other)
+                if not topic:
+                    break
         after = id_at + extra
-        if after > end or end > size or end - start > longest or (version_5 and data[after - 1]):
+        if after > end or end > size or (is_limited and end - start > longest) or (version_5 and data[after - 1]):
             break
         if has_id:
             if not (data[id_at] or data[id_at + 1]):
