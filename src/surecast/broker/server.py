@@ -117,8 +117,20 @@ class Server(Shell):
         self.broker.receive(connection, data, now)
         if connection.pace is not None and connection.pace.hold_until > now:
             self._hold(connection, connection.pace.hold_until - now)
-        if not self._turn_planned:
+        if not self._turn_planned and (self.broker.dirty or self._has_more_work()):
             self.turn()
+
+    def _has_more_work(self) -> bool:
+        """Returns whether a turn has more to do than to send: an acknowledgement often leads to nothing at all."""
+        broker = self.broker
+        return bool(
+            broker.journal.records
+            or broker.checking
+            or broker.counters.notices
+            or broker.observer is not None
+            or broker.traffic is not None
+            or broker.timers.count != self._timers_seen
+        )
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""

@@ -202,8 +202,9 @@ class Shell(ABC):
     def turn(self) -> None:
         """Makes sure that this turn of the loop ends with sending what it made."""
         if not self._turn_planned:
+            assert self._loop is not None, "start it first"
             self._turn_planned = True
-            self.loop.call_soon(self.end_turn)
+            self._loop.call_soon(self.end_turn)
 
     async def drain(self, timeout_s: float) -> int:
         """Waits until all transports are closed; returns how many had to be cut off after the time."""

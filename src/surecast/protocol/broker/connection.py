@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from surecast.protocol.broker.limits import Limits, Pace
+from surecast.protocol.broker.message import Message
 from surecast.protocol.mqtt import AckBatch, Connect, Packet, PacketDecoder, PublishBatch
 
 if TYPE_CHECKING:
@@ -118,6 +119,25 @@ class Connection:
     def is_closed(self) -> bool:
         """Whether it is over; what is in `out` is still to be sent."""
         return self.phase is Phase.CLOSED
+
+    def parts(
+        self, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float
+    ) -> tuple[bytes, bytes]:
+        """Returns what comes before and after the packet identifier of a message to this client, with topic aliases."""
+        if not self.aliases_max:
+            return message.parts(self.version_5, qos, retain, identifiers, now)
+        aliases = self.aliases
+        alias = aliases.get(message.topic, 0)
+        if alias:
+            return message.aliased_parts(qos, retain, identifiers, now, alias, True)
+        if len(aliases) >= self.aliases_max:
+            return message.parts(True, qos, retain, identifiers, now)
+        parts = message.aliased_parts(qos, retain, identifiers, now, len(aliases) + 1, False)
+        if len(parts[0]) + len(parts[1]) + 2 > self.packet_bytes_max:
+            # Without the alias it may just fit; and a packet that is not sent gives nothing a name.
+            return message.parts(True, qos, retain, identifiers, now)
+        aliases[message.topic] = len(aliases) + 1
+        return parts
 
     @property
     def name(self) -> str:

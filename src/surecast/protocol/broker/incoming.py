@@ -9,16 +9,16 @@ from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.fan_out import FanOut, Group, Target
 from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.broker.message import Message
-from surecast.protocol.broker.message_batch import Made, MessageBatch
-from surecast.protocol.broker.message_expiry import interval_of, lifetime_of
+from surecast.protocol.broker.message_batch import MessageBatch
+from surecast.protocol.broker.message_expiry import Meanings
 from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
-from surecast.protocol.broker.requests import PROPERTY, RequestError, Requests, request_of
+from surecast.protocol.broker.requests import RequestError, Requests, request_of
 from surecast.protocol.broker.retained import Retained
 from surecast.protocol.broker.routes import Route, Routes
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.state_journal import Journal
-from surecast.protocol.mqtt import NO_PROPERTIES, Publish, PublishBatch, ReasonCode, passed_on_properties
+from surecast.protocol.mqtt import NO_PROPERTIES, Publish, PublishBatch, ReasonCode
 
 __all__ = ["PLAIN", "PLAIN_QOS_1", "Authorise", "Incoming", "ViolationError"]
 
@@ -31,8 +31,6 @@ PLAIN = (0x30, PLAIN_QOS_1)
 """The first bytes of messages of QoS 0 and 1 that are neither retained nor sent again."""
 _ALLOWED_MAX = 10_000
 _ALLOWED_TOPIC_MAX = 256
-_MEANINGS_MAX = 1_000
-_MEANING_BYTES_MAX = 256
 
 
 class ViolationError(PeerError):
@@ -70,7 +68,7 @@ class Incoming:
         self._retained = retained
         self._requests = requests
         self._authorise = authorise
-        self._meanings: dict[bytes, tuple[bytes, float, float]] = {}
+        self._meanings = Meanings()
         self.next_number = 1
         self.rejects = False
         """True if some session may have the overflow rule `reject`."""
@@ -250,13 +248,9 @@ class Incoming:
                 self._dirty.update(group.connections)
             group.count += count
         if fan.direct:
-            made: Made = {}
-            send, sizes = self._outgoing.send_batch, batch.sizes(begin, stop)
-            for target in fan.direct:
-                sent = send(target.session, batch, begin, sizes, made)
-                if sent < count:
-                    source = source or _source(batch, begin, stop, number, senders, counts, now)
-                    self._outgoing.send_late(target, source, sent, now)
+            for target, sent in self._outgoing.send_batch(fan.direct, batch, begin, batch.sizes(begin, stop)):
+                source = source or _source(batch, begin, stop, number, senders, counts, now)
+                self._outgoing.send_late(target, source, sent, now)
         if fan.kept:
             source = source or _source(batch, begin, stop, number, senders, counts, now)
             for target in fan.kept:
@@ -352,7 +346,7 @@ class Incoming:
                 published_at=now,
                 publisher=publisher,
             )
-        passed_on, lifetime_s, interval_s = self._meanings.get(packet.raw_properties) or self._meaning(packet)
+        passed_on, lifetime_s, interval_s = self._meanings.of(packet)
         return Message(
             number,
             topic,
@@ -366,16 +360,6 @@ class Incoming:
             publisher,
             now + interval_s,
         )
-
-    def _meaning(self, packet: Publish) -> tuple[bytes, float, float]:
-        """What properties mean for a message: what is passed on, how long it may wait, and its expiry interval."""
-        given = packet.properties
-        meaning = (passed_on_properties(packet, PROPERTY), lifetime_of(given), interval_of(given))
-        if 0 < len(packet.raw_properties) <= _MEANING_BYTES_MAX:
-            if len(self._meanings) >= _MEANINGS_MAX:
-                self._meanings.clear()
-            self._meanings[packet.raw_properties] = meaning
-        return meaning
 
     def take(self, message: Message, now: float, route: Route | None = None) -> ReasonCode:
         """Retains a message if it asks for it, and routes it; the reason is what its publisher is told."""

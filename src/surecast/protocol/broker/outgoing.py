@@ -62,19 +62,54 @@ class Outgoing:
             self._enqueue(session, message, qos, True, target.identifiers, now)
 
     def send_batch(
-        self,
-        session: Session,
-        batch: PublishBatch,
-        begin: int,
-        sizes: list[int],
-        made: Made,
-    ) -> int:
-        """Sends messages of QoS 1 as they came, with packet identifiers of their own.
+        self, targets: Sequence[Target], batch: PublishBatch, begin: int, sizes: list[int]
+    ) -> list[tuple[Target, int]]:
+        """Sends messages of QoS 1 as they came, with packet identifiers of their own, to sessions that end soon.
 
-        Returns how many it was: of the messages from `begin` on, which have these sizes, as many as the client has room
-        for, one after the other. The session ends with its connection, so that nothing of them need be kept but the
-        sizes. What is `made` for one session is the same for others that have got as many messages so far.
+        The messages are those from `begin` on, which have these sizes. Returns the sessions that had no room for all,
+        with how many they got. A session ends with its connection, so that nothing need be kept but the sizes. What is
+        made for one session is the same for others that have got as many messages so far.
         """
+        late: list[tuple[Target, int]] = []
+        made: Made = {}
+        dirty, version_5, longest = self._dirty, batch.version_5, len(batch.data)
+        count = len(sizes)
+        size = sizes[0] if count == 1 else sum(sizes)
+        last, data = 0, b""
+        for target in targets:
+            session = target.session
+            connection, quota, plain = session.connection, session.quota, session.plain
+            identifier, after = session.next_identifier + 1, plain.after
+            if (
+                connection is None
+                or session.tracked
+                or session.waiting.entries
+                or after - plain.first + count > session.short_max
+                or (after != identifier and after != plain.first)
+                or identifier + count > 65_536
+                or session.bytes_queued + size > session.bytes_max
+                or quota.bytes_queued + size > quota.bytes_max
+                or connection.version_5 is not version_5
+                or longest > connection.packet_bytes_max
+            ):
+                sent = self._send_some(session, batch, begin, sizes, made)
+                if sent < count:
+                    late.append((target, sent))
+                continue
+            plain.extend(identifier, sizes)
+            session.next_identifier = identifier + count - 1
+            session.bytes_queued += size
+            quota.bytes_queued += size
+            session.accounts.matched += count
+            if not connection.is_elsewhere:
+                if identifier != last:
+                    last, data = identifier, _numbered(batch, identifier, begin, count, made)
+                connection.out.append(data)
+                dirty.add(connection)
+        return late
+
+    def _send_some(self, session: Session, batch: PublishBatch, begin: int, sizes: list[int], made: Made) -> int:
+        """As `send_batch`, for one session and as many messages as its client has room for; returns their number."""
         connection, quota, plain = session.connection, session.quota, session.plain
         if connection is None or session.waiting.entries or connection.version_5 is not batch.version_5:
             return 0
@@ -120,7 +155,7 @@ class Outgoing:
         while sent < count:
             done = self._wait_together(session, source, sent)
             if not done:
-                done = self.send_batch(session, batch, sent, sizes[sent:] if sent else sizes, source.made)
+                done = self._send_some(session, batch, sent, sizes[sent:] if sent else sizes, source.made)
             if not done:
                 self.deliver(target, source.messages[sent], now)
                 done = 1
@@ -275,7 +310,7 @@ class Outgoing:
         elif connection.congested:
             self._drop(session, message, "slow-qos0", now)
         else:
-            head, tail = self._parts(connection, message, 0, retain, identifiers, now)
+            head, tail = connection.parts(message, 0, retain, identifiers, now)
             if len(head) + len(tail) > connection.packet_bytes_max:
                 self._drop(session, message, "too-large", now)
                 return
@@ -399,7 +434,7 @@ class Outgoing:
     def _write(self, session: Session, connection: Connection, delivery: Delivery, now: float, dup: int) -> bool:
         if connection.is_elsewhere and connection.packet_bytes_max >= _NO_LIMIT and not connection.aliases_max:
             return True  # it is written where the client is, and whether it is depends on nothing else
-        head, tail = self._parts(connection, delivery.message, delivery.qos, delivery.retain, delivery.identifiers, now)
+        head, tail = connection.parts(delivery.message, delivery.qos, delivery.retain, delivery.identifiers, now)
         if len(head) + 2 + len(tail) > connection.packet_bytes_max:
             return False
         if dup:
@@ -407,25 +442,6 @@ class Outgoing:
         connection.out.append(head + delivery.identifier.to_bytes(2, "big") + tail)
         self._dirty.add(connection)
         return True
-
-    @staticmethod
-    def _parts(
-        connection: Connection, message: Message, qos: int, retain: bool, identifiers: tuple[int, ...], now: float
-    ) -> tuple[bytes, bytes]:
-        if not connection.aliases_max:
-            return message.parts(connection.version_5, qos, retain, identifiers, now)
-        aliases = connection.aliases
-        alias = aliases.get(message.topic, 0)
-        if alias:
-            return message.aliased_parts(qos, retain, identifiers, now, alias, True)
-        if len(aliases) >= connection.aliases_max:
-            return message.parts(True, qos, retain, identifiers, now)
-        parts = message.aliased_parts(qos, retain, identifiers, now, len(aliases) + 1, False)
-        if len(parts[0]) + len(parts[1]) + 2 > connection.packet_bytes_max:
-            # Without the alias it may just fit; and a packet that is not sent gives nothing a name.
-            return message.parts(True, qos, retain, identifiers, now)
-        aliases[message.topic] = len(aliases) + 1
-        return parts
 
     def release(self, session: Session, identifier: int, known: bool) -> None:
         """Tells the client to go on with a QoS 2 message (PUBREL)."""

@@ -158,17 +158,23 @@ class PacketDecoder:
             return alike
         return None
 
-    def feed_batches(self, data: bytes) -> list[Packet | PublishBatch | AckBatch]:
+    def feed_batches(  # noqa: C901 - few calls, since all that a broker receives goes through it
+        self, data: bytes
+    ) -> list[Packet | PublishBatch | AckBatch]:
         """As `feed`, with messages and acknowledgements in batches.
 
         Every message without properties of at most 16 kB is in a `PublishBatch`, and every acknowledgement that reports
         success in an `AckBatch`; what came before has no influence on what is made of the same bytes.
         """
-        if (alike := self.alike(data)) is not None:
+        if self._alike is not None and (alike := self.alike(data)) is not None:
             return [alike.of(data)]
-        packets: list[Packet | PublishBatch | AckBatch] = []
         if self._error is not None:
             raise self._error.with_traceback(None)
+        if len(data) == 4 and data[0] in ACKS and not self._held and self.version is not None:
+            acks = find_acks(data, 0)  # most acknowledgements come alone
+            if acks is not None:
+                return [acks]
+        packets: list[Packet | PublishBatch | AckBatch] = []
         if self._held:
             if len(self._held) + len(data) < self._needed:
                 self._hold(data)
