@@ -103,14 +103,16 @@ def run(
     seed: int | None = None,
     patience: str | float | None = None,
     kill_leader: Sequence[str | float] = (),
+    freeze: bool = False,
     logs: str | Path | None = None,
     progress: Progress | None = None,
 ) -> QoSReport:
-    """Runs the scenario's broker or group as real processes with real clients; returns what each subscriber got.
+    """Runs the scenario's broker, group or overlay as real processes with real clients; returns what subscribers got.
 
     `time_scale` seconds of the scenario pass in one of real time. `duration` and `warm_up` are the scenario's time, by
     default that of its experiment. `patience` is how long, in real time, a publisher sends an event again that is not
-    acknowledged. At each time of `kill_leader` whoever leads is killed too. `logs` is a new folder for the brokers'
+    acknowledged. At each time of `kill_leader` whoever leads is killed too. With `freeze`, brokers of an overlay are
+    frozen while they are down, not killed. `logs` is a new folder for the brokers'
     event logs. A run of more than ten minutes that nobody asked for is refused.
 
     >>> from surecast import Scenario, run
@@ -129,6 +131,7 @@ def run(
         seed=None if seed is None else whole_number("seed", seed, 0),
         patience_s=seconds_of("`patience`", patience),
         leader_kills_s=[seconds_of("`kill_leader`", moment) for moment in kill_leader],
+        freezes=freeze,
     )
     if decided.real_s > LONG_S and time_scale is None and duration is None:
         raise ConfigurationError(

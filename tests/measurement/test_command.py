@@ -21,7 +21,7 @@ from surecast.api import beside_run
 from surecast.cli.compare import compare
 from surecast.cli.output import name_options
 from surecast.cli.run import INTERRUPTED, run
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import ConfigurationError
 from surecast.report import QoSReport, ReportBuilder
 from surecast.report import compare as compare_reports
 from surecast.scenario import build, load_system, parse_text
@@ -55,13 +55,14 @@ def refused(*arguments: str) -> BaseException | None:
     return CliRunner().invoke(app, arguments).exception
 
 
-def test_an_overlay_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_an_overlay_is_run_and_compared_with_its_prediction_and_simulation(tmp_path: Path) -> None:
     path = tmp_path / "pair.yaml"
     path.write_text(PAIR)
-    for arguments in (["run", str(path)], ["compare", str(path), "--answers", "predicted,measured"]):
-        error = refused(*arguments)
-        assert isinstance(error, AssumptionError)
-        assert "overlays of several brokers cannot be run yet" in str(error)
+    arguments = ["compare", str(path), "--answers", "predicted,simulated,measured", "--duration", "2s", "--json"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exception is None, done.output
+    rows = [row for row in json.loads(done.stdout)["summary"] if row["metric"] == "reliability"]
+    assert rows
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def made_up(steady: bool, lost: bool = False) -> Measured:
         event_fates,
         [Crash(1, BEGAN + 3.0, False, BEGAN + 4.0)],
         0.5,
-        answers,
+        [answers],
         [],
         Path(),
     )

@@ -39,14 +39,18 @@ def run(
         list[str] | None,
         typer.Option(metavar="TIME", help="Kill the leader at this time of the run. May be repeated."),
     ] = None,
+    freeze: Annotated[
+        bool,
+        typer.Option("--freeze", help="Freeze brokers of an overlay while they are down, in place of killing them."),
+    ] = False,
     logs: Annotated[
         Path | None, typer.Option(help="Keep the brokers' event logs in this new folder, to learn from them.")
     ] = None,
 ) -> None:
-    """Run the scenario's broker or group as real processes, with real clients, and measure what each subscriber gets.
+    """Run the scenario's broker, group or overlay as real processes, with real clients: what do subscribers get?
 
-    Processes are killed and restarted by the scenario's availability; subscribers connect and disconnect by their
-    connectivity. Ctrl-C ends the run early, with a report of what was measured until then.
+    Processes are killed and restarted, and links cut, by the scenario's availability; subscribers connect and
+    disconnect by their connectivity. Ctrl-C ends the run early, with a report of what was measured until then.
     """
     import surecast
     from surecast.cli.output import errors, progress_bar
@@ -65,6 +69,7 @@ def run(
                 seed=seed,
                 patience=patience,
                 kill_leader=kill_leader or (),
+                freeze=freeze,
                 logs=logs,
                 progress=progress,
             )

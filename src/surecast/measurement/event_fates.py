@@ -92,7 +92,8 @@ def _note(record: dict[str, Any], events: Mapping[int, int], event_fates: EventF
         if number is None:
             return
         if kind == "published":
-            event_fates.accepted.setdefault(number, record["time"])
+            # Each broker of an overlay logs an event when it has it; the first one took it over.
+            event_fates.accepted[number] = min(record["time"], event_fates.accepted.get(number, record["time"]))
         else:
             reason = record["reason"] if kind == "dropped" else kind
             event_fates.fates.setdefault(client, {}).setdefault(number, Fate(reason, record["time"]))

@@ -13,10 +13,21 @@ from numpy.typing import NDArray
 
 from surecast.event_log_records import PROBE_TOPICS
 from surecast.measurement.load_clients import DirectLink
+from surecast.measurement.overlay_processes import OverlayProcesses
 from surecast.measurement.processes import Processes
 from surecast.protocol.mqtt import NO_PROPERTIES
 
-__all__ = ["PROBE_TOPIC", "Crash", "Outage", "Probe", "fail_and_repair", "find_outages", "kill_leader"]
+__all__ = [
+    "PROBE_TOPIC",
+    "Crash",
+    "Outage",
+    "Probe",
+    "cut_and_open",
+    "fail_and_repair",
+    "find_outages",
+    "freeze_and_thaw",
+    "kill_leader",
+]
 
 Floats = NDArray[np.float64]
 
@@ -58,6 +69,27 @@ async def fail_and_repair(
             await asyncio.to_thread(processes.begin, number)
             await processes.wait_ready(number)
             crashes[_last(crashes, number)].up_at = time.time()
+
+
+async def freeze_and_thaw(
+    processes: OverlayProcesses, number: int, changes: Sequence[float], crashes: list[Crash]
+) -> None:
+    """Freezes a process and lets it go on, in turn, at the times of `changes`."""
+    for index, change in enumerate(changes):
+        await _until(change)
+        if index % 2 == 0:
+            crashes.append(Crash(number, time.time(), False))
+            await asyncio.to_thread(processes.freeze, number)
+        else:
+            await asyncio.to_thread(processes.thaw, number)
+            crashes[_last(crashes, number)].up_at = time.time()
+
+
+async def cut_and_open(processes: OverlayProcesses, ends: tuple[str, str], changes: Sequence[float]) -> None:
+    """Cuts a link and opens it again, in turn, at the times of `changes`."""
+    for place, change in enumerate(changes):
+        await _until(change)
+        await asyncio.to_thread(processes.set_cut, *ends, place % 2 == 0)
 
 
 async def kill_leader(processes: Processes, due: float, crashes: list[Crash], majority: int) -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from surecast.measurement.event_fates import Fate
 from surecast.measurement.workload_drive import Measured
+from surecast.protocol.overlay.overlay_plan import scheme_parts
 
 __all__ = ["DROPS", "LOST", "MeasuredEvents", "count_out_of_order", "outcomes_of", "window_of"]
 
@@ -101,7 +102,7 @@ def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
             reason, left = _reason(fate.outcome, met, comes_and_goes), fate.time_s
         elif arrived is None and (fate is None or fate.outcome == "delivered"):
             acknowledged = measured.acknowledged_at[number] > 0
-            reason, left = (LOST if acknowledged else NOT_TAKEN), accepted_at
+            reason, left = (_lost(measured, over) if acknowledged else NOT_TAKEN), accepted_at
         reasons.append(reason)
         sojourn[row] = max(0.0, min(left, measured.ended) - max(accepted_at, measured.began + begin_s / plan.scale))
     deadlines = np.array([p.deadline_s for p in plan.system.publishers])[plan.events.publisher[chosen]]
@@ -114,6 +115,17 @@ def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
         met_on,
         tuple(reasons),
     )
+
+
+def _lost(measured: Measured, over: float) -> str:
+    """Returns why an event that was acknowledged and never arrived is lost, in the words of simulations."""
+    plan = measured.plan
+    if plan.overlay is None:
+        return LOST
+    parts = scheme_parts(plan.scheme)
+    if parts.custody:
+        return "expired" if over <= measured.cut else LOST
+    return "partitioned" if parts.detours else "path down"
 
 
 def _reason(reason: str, connected: bool, comes_and_goes: bool) -> str:
@@ -130,6 +142,7 @@ def count_out_of_order(measured: Measured) -> list[int]:
     earlier.
 
     The order is that of the subscriber with the most events; those it did not get stand in the order of publication.
+    Over several brokers only the order of each publisher counts.
     """
     publisher = measured.plan.events.publisher
     longest = max(measured.receivers, key=lambda receiver: len(receiver.first))
@@ -141,7 +154,7 @@ def count_out_of_order(measured: Measured) -> list[int]:
         for number in receiver.first:
             who = int(publisher[number])
             position = index_of.get(number, last_index)
-            wrong += position < last_index or number < last_of.get(who, -1)
+            wrong += (position < last_index and measured.plan.overlay is None) or number < last_of.get(who, -1)
             last_index, last_of[who] = max(last_index, position), max(last_of.get(who, -1), number)
         counts.append(wrong)
     return counts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import OverloadError
-from surecast.measurement.faults import OUTAGE_LEAST_S, find_outages
+from surecast.measurement.faults import OUTAGE_LEAST_S, Crash, find_outages
 from surecast.measurement.measured_events import (
     LOST,
     NOT_TAKEN,
@@ -20,6 +21,7 @@ from surecast.measurement.measured_events import (
     outcomes_of,
     window_of,
 )
+from surecast.measurement.overlay_figures import add_overlay_figures, warn_of_times
 from surecast.measurement.workload_drive import Measured
 from surecast.report import QoSReport, ReportBuilder, check_accounts
 from surecast.scenario.mechanism import Mechanism
@@ -58,7 +60,12 @@ def build_report(measured: Measured) -> QoSReport:
     for index in range(len(plan.system.subscribers)):
         figures.subscriber(index)
     figures.system()
-    figures.broker()
+    if plan.overlay is None:
+        figures.broker(0)
+    else:
+        for index in range(len(plan.system.overlay.brokers)):
+            figures.broker(index)
+        add_overlay_figures(builder, measured, end_s - begin_s)
     _add_remarks(builder, measured, figures.outcomes)
     report = builder.build()
     wrong = check_accounts(report)
@@ -261,12 +268,14 @@ class _Figures:
             share = sum(met) / len(met)
             self.builder.add("system", "", "targets_met_share", share, how="measured", variant=variant)
 
-    def broker(self) -> None:
-        """Adds the events that the broker accepted, the times to their acknowledgements, and its outages."""
+    def broker(self, index: int) -> None:
+        """Adds the events that a broker accepted, the times to their acknowledgements, and its outages."""
         measured, plan = self.measured, self.plan
-        name, variant = plan.system.overlay.brokers[0].name, plan.broker_variant
+        name, variant = plan.system.overlay.brokers[index].name, plan.broker_variant
         events = plan.events.time_s
         inside = (events >= self.begin_s) & (events < self.end_s) & (measured.published_at > 0)
+        if plan.overlay is not None:
+            inside &= np.array([p.home for p in plan.system.publishers])[plan.events.publisher] == index
         accepted = inside & (measured.acknowledged_at > 0)
         where = np.clip(np.searchsorted(self.edges, events, side="right") - 1, 0, BATCHES - 1)
         counts = np.bincount(where[accepted], minlength=BATCHES).astype(np.float64)
@@ -278,12 +287,16 @@ class _Figures:
         sums = _sums(where[accepted], waits)
         self._ratio("broker", name, "acknowledgement_mean_s", sums, counts, variant)
         self._quantiles("broker", name, "acknowledgement_quantile_s", waits, GROUP_QUANTILES, variant)
-        self._outages(name, variant)
+        if plan.overlay is None:
+            self._outages(name, variant, sorted(itertools.chain(*measured.acknowledgements)), measured.crashes)
+        else:
+            own = [crash for crash in measured.crashes if crash.number == index + 1]
+            self._outages(name, variant, measured.acknowledgements[index], own)
 
-    def _outages(self, name: str, variant: str) -> None:
+    def _outages(self, name: str, variant: str, acknowledged: Sequence[float], crashes: Sequence[Crash]) -> None:
         measured, scale = self.measured, self.plan.scale
         begin, end = (measured.began + moment / scale for moment in (self.begin_s, self.end_s))
-        outages = find_outages(measured.acknowledgements, measured.crashes, begin, end)
+        outages = find_outages(acknowledged, crashes, begin, end)
         add = partial(self.builder.add, "broker", name, how="measured", variant=variant)
         down = np.array([outage.length_s for outage in outages]) * scale
         total = (end - begin) * scale
@@ -317,10 +330,10 @@ def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[
         f"is a time of more than {OUTAGE_LEAST_S:g} s without any acknowledgement"
     )
     if plan.scheme != plan.system.delivery.fault_tolerance.scheme and len(plan.mechanisms) < len(outcomes):
-        builder.note(
-            f"the broker keeps subscriptions and events over a crash, and no entry has to be refreshed: its figures "
-            f"stand under {plan.scheme}"
-        )
+        kept = "the broker keeps subscriptions and events over a crash, and no entry has to be refreshed"
+        if plan.overlay is not None:
+            kept = "a broker that was repaired learns at once what its neighbours want, as if refreshes were ideal"
+        builder.note(f"{kept}: its figures stand under {plan.scheme}")
     builder.note(
         "an event published while no broker answers is lost"
         if not plan.patience_s
@@ -343,7 +356,10 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Measure
         builder.warn(f"broker {broker.name}: the service times of the scenario are not run: the broker takes its own")
     if plan.group.replicas > 1 and plan.group.entry == "leader":
         builder.note("publishers are connected to the replica that leads, and follow when another does")
-    _warn_of_start_up(builder, measured)
+    if plan.overlay is None:
+        _warn_of_start_up(builder, measured)
+    else:
+        warn_of_times(builder, measured)
     _warn_of_expiry(builder, measured, outcomes)
     lost = sum(int(each.dropped_for(LOST).sum()) for each in outcomes)
     if lost:

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 from surecast.documents.units import format_duration
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction import find_mechanisms
+from surecast.protocol.overlay.overlay_plan import OverlayPlan
+from surecast.protocol.overlay.plan_of_system import plan_of_system
 from surecast.scenario.group import Group, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.streams import Streams
@@ -60,7 +62,8 @@ class RunPlan:
 
     `patience_s` is real time. `mechanisms` are those of the subscribers that come and go, by name. `traces` are the
     times at which each process fails and is repaired, in turn, beginning up; `leader_kills_s` are further times at
-    which whoever leads is killed, and started again at once.
+    which whoever leads is killed, and started again at once. Of an overlay there are its plan, and the times at which
+    each link is cut and opened again, in turn; with `freezes` its brokers are frozen when they fail, not killed.
     """
 
     system: System
@@ -75,6 +78,9 @@ class RunPlan:
     mechanisms: Mapping[str, Mechanism]
     traces: tuple[Floats, ...]
     leader_kills_s: tuple[float, ...] = ()
+    overlay: OverlayPlan | None = None
+    link_traces: tuple[Floats, ...] = ()
+    freezes: bool = False
 
     @property
     def end_s(self) -> float:
@@ -90,6 +96,8 @@ class RunPlan:
     def scheme(self) -> str:
         """The scheme of fault tolerance that a broker with durable sessions is comparable with."""
         stated = self.system.delivery.fault_tolerance.scheme
+        if self.overlay is not None:
+            return "periodic-subscription" if stated == "none" else stated
         return stated if stated in KEPT_SCHEMES else "buffering"
 
     def variant(self, subscriber: Subscriber) -> str:
@@ -146,6 +154,13 @@ class RunPlan:
             },
         }
 
+    def overlay_options(self) -> dict[str, Any]:
+        """Returns the options of an overlay's file beside its plan.
+
+        Without custody, events for a neighbour that is down are lost, as the models have it: nothing is resumed.
+        """
+        return {**self.common_options(), "durability": "os", "gates": True, "resume": "0s"}
+
     def common_options(self) -> dict[str, Any]:
         """Returns the options that the files of a broker and of a group share."""
         return {
@@ -181,18 +196,18 @@ def make_plan(
     seed: int | None = None,
     patience_s: float | None = None,
     leader_kills_s: Sequence[float] = (),
+    freezes: bool = False,
 ) -> RunPlan:
     """Decides a run, or refuses it with the reason: a field that a real broker has nothing for, or too much of it.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
-    ... {surecast: 1, name: two, overlay: {brokers: [{name: a}, {name: b}], links: [[a, b]]}}
+    ... {surecast: 1, name: two, overlay: {brokers: [{name: a}, {name: b}], links: [[a, b]]}, delivery: {coding: {}}}
     ... '''))
     >>> make_plan(system)
     Traceback (most recent call last):
     ...
-    surecast.errors.AssumptionError: overlay.brokers: a run starts one broker, replicated or not, and two has 2; \
-overlays of several brokers cannot be run yet: predict or simulate it
+    surecast.errors.AssumptionError: delivery.coding: packets travel coded between brokers, and no run does that yet
     """
     experiment = system.experiment
     whole = experiment.duration if duration_s is None else duration_s
@@ -217,6 +232,11 @@ overlays of several brokers cannot be run yet: predict or simulate it
     streams, end_s = Streams(own), early + whole
     mechanisms = _mechanisms(system)
     _check_load(system, scale, end_s)
+    overlay = plan_of_system(system) if len(system.overlay.brokers) > 1 else None
+    if freezes and overlay is None:
+        raise ConfigurationError("`freeze`: only brokers of an overlay are frozen; this run has one broker")
+    if leader_kills_s and overlay is not None:
+        raise ConfigurationError("`kill_leader`: no broker of an overlay leads; leave it out")
     return RunPlan(
         system,
         group,
@@ -228,22 +248,28 @@ overlays of several brokers cannot be run yet: predict or simulate it
         _events(system, mechanisms, streams, end_s),
         tuple(draw_switches(s.connectivity, streams, 0, s.name, end_s) for s in system.subscribers),
         mechanisms,
-        _traces(group, streams, system.overlay.brokers[0].name, end_s),
+        _traces(group, streams, system.overlay.brokers[0].name, end_s)
+        if overlay is None
+        else _of(system, streams, end_s),
         tuple(leader_kills_s),
+        overlay,
+        ()
+        if overlay is None
+        else tuple(
+            _changes(draw_trace(link.failures, streams, "run 0/link", link.name, end_s))
+            for link in system.overlay.links
+        ),
+        freezes,
     )
 
 
 def _check(system: System) -> None:
     """Refuses what a run cannot do, naming the field."""
     delivery, name = system.delivery, system.name
-    if len(system.overlay.brokers) > 1:
-        raise AssumptionError(
-            f"overlay.brokers: a run starts one broker, replicated or not, and {name} has "
-            f"{len(system.overlay.brokers)}; overlays of several brokers cannot be run yet: predict or "
-            "simulate it"
-        )
     if delivery.coding is not None:
-        raise AssumptionError("delivery.coding: packets travel coded between brokers, and a run has one broker")
+        raise AssumptionError("delivery.coding: packets travel coded between brokers, and no run does that yet")
+    if len(system.overlay.brokers) > 1:
+        _check_overlay(system)
     if system.class_workload is not None:
         _check_classes(system)
         return
@@ -258,6 +284,24 @@ def _check(system: System) -> None:
         raise AssumptionError(
             f"workload: {len(system.publishers) + len(system.subscribers)} publishers and subscribers; a run has "
             f"{CLIENTS_MAX} at most: lower the counts"
+        )
+
+
+def _check_overlay(system: System) -> None:
+    """Refuses what a run of several brokers cannot do, naming the field."""
+    if system.delivery.replication.replicas > 1:
+        raise AssumptionError(
+            f"delivery.replication.replicas: {system.delivery.replication.replicas}: a broker of an overlay is one "
+            "process, not a group; write 1"
+        )
+    if system.class_workload is not None:
+        raise AssumptionError(
+            "workload.classes: filter classes are run on one broker only; of several brokers, predict or simulate them"
+        )
+    if any(subscriber.connectivity is not None for subscriber in system.subscribers):
+        raise AssumptionError(
+            "workload.subscribers.connectivity: subscribers of several brokers are always connected in a run; leave it "
+            "out, or predict and simulate it"
         )
 
 
@@ -374,10 +418,21 @@ def _traces(group: Group, streams: Streams, name: str, end_s: float) -> tuple[Fl
     traces = []
     for replica in range(1, group.replicas + 1):
         starts, ends = draw_trace(group.failures, streams, "run 0/process", f"{name}/{replica}", end_s)
-        edges = np.stack([starts, ends], axis=1).ravel()
-        edges = edges[1:] if len(edges) and edges[0] == 0.0 else np.concatenate([[0.0], edges])
-        traces.append(np.asarray(edges[np.isfinite(edges)], dtype=np.float64))
+        traces.append(_changes((starts, ends)))
     return _one_at_a_time(traces) if group.repair == "single" else tuple(traces)
+
+
+def _of(system: System, streams: Streams, end_s: float) -> tuple[Floats, ...]:
+    """Returns the times at which each broker of an overlay fails and is up again: those of a simulation's first run."""
+    brokers = system.overlay.brokers
+    return tuple(_changes(draw_trace(each.failures, streams, "run 0/broker", each.name, end_s)) for each in brokers)
+
+
+def _changes(up: tuple[Floats, Floats]) -> Floats:
+    """Returns the ends and the starts of up intervals, in turn. What is down at the start fails at time 0."""
+    edges = np.stack(up, axis=1).ravel()
+    edges = edges[1:] if len(edges) and edges[0] == 0.0 else np.concatenate([[0.0], edges])
+    return np.asarray(edges[np.isfinite(edges)], dtype=np.float64)
 
 
 def _one_at_a_time(traces: Sequence[Floats]) -> tuple[Floats, ...]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,11 +23,11 @@ from surecast.documents.reading import yaml_text
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.measurement.measurement_plan import RunPlan
 
-__all__ = ["BrokerProcesses", "GroupProcesses", "Processes", "start_processes"]
+__all__ = ["READY_S", "STOP_S", "BrokerProcesses", "GroupProcesses", "Processes", "start_processes"]
 
 _POLL_S: Final = 0.01
-_READY_S: Final = 60.0
-_STOP_S: Final = 5.0
+READY_S: Final = 60.0
+STOP_S: Final = 5.0
 _TRIES: Final = 3
 _LEADER_S: Final = 0.5
 _SESSIONS_MAX: Final = 10_000
@@ -51,6 +52,11 @@ class Processes(ABC):
     def kill(self, number: int) -> None:
         """Ends a process at once, as a crash would."""
 
+    def addresses_for(self, home: int, rotate: int = 0) -> list[str]:
+        """Returns where the clients of a home broker connect, beginning with another one for each `rotate`."""
+        first = rotate % len(self.addresses)
+        return self.addresses[first:] + self.addresses[:first]
+
     @abstractmethod
     def died(self, number: int) -> str | None:
         """Returns the last output of a process that has ended by itself; None while it runs."""
@@ -58,6 +64,10 @@ class Processes(ABC):
     async def leader(self) -> int:
         """Returns the number of the process that leads; 0 if none does."""
         return 1
+
+    async def is_whole(self) -> bool:
+        """Returns whether the processes work together."""
+        return bool(await self.leader())
 
     @abstractmethod
     def close(self) -> None:
@@ -82,7 +92,15 @@ class Processes(ABC):
         sessions: list[dict[str, Any]] = answer["sessions"]
         return sessions
 
-    async def wait_ready(self, number: int, timeout_s: float = _READY_S) -> float:
+    async def wait_whole(self) -> None:
+        """Waits until the processes work together: a group has a leader, an overlay all its links."""
+        begun = time.monotonic()
+        while not await self.is_whole():
+            if time.monotonic() - begun > READY_S:
+                raise OverloadError(f"the processes did not find each other within {READY_S:g} s")
+            await asyncio.sleep(_POLL_S)
+
+    async def wait_ready(self, number: int, timeout_s: float = READY_S) -> float:
         """Waits until a process takes clients; returns the time that took. ConfigurationError says why it does not."""
         begun = time.monotonic()
         while not await asyncio.to_thread(self.takes_clients, number):
@@ -148,7 +166,7 @@ class BrokerProcesses(Processes):
         if process is not None and process.poll() is None:
             process.terminate()
             try:
-                process.wait(_STOP_S)
+                process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -188,7 +206,7 @@ class GroupProcesses(Processes):
 
     def close(self) -> None:
         """Stops all replicas."""
-        self._group.close(_STOP_S)
+        self._group.close(STOP_S)
 
 
 async def start_processes(plan: RunPlan, folder: Path) -> tuple[Processes, float]:
@@ -196,7 +214,11 @@ async def start_processes(plan: RunPlan, folder: Path) -> tuple[Processes, float
 
     A port that is free may be another's a moment later; then others are tried.
     """
-    kind = GroupProcesses if plan.group.replicas > 1 else BrokerProcesses
+    kind: Callable[[RunPlan, Path], Processes] = GroupProcesses if plan.group.replicas > 1 else BrokerProcesses
+    if plan.overlay is not None:
+        from surecast.measurement.overlay_processes import OverlayProcesses
+
+        kind = OverlayProcesses
     for number in range(_TRIES):
         subfolder = folder / str(number)
         make_private(subfolder)
@@ -205,11 +227,7 @@ async def start_processes(plan: RunPlan, folder: Path) -> tuple[Processes, float
             for process in processes.numbers:
                 processes.begin(process)
             took_s = max([await processes.wait_ready(process) for process in processes.numbers])
-            begun = time.monotonic()
-            while not await processes.leader():
-                if time.monotonic() - begun > _READY_S:
-                    raise OverloadError(f"the group elected no leader within {_READY_S:g} s")
-                await asyncio.sleep(_POLL_S)
+            await processes.wait_whole()
             return processes, took_s
         except ConfigurationError as error:
             processes.close()

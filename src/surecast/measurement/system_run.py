@@ -28,15 +28,17 @@ def run_system(
     seed: int | None = None,
     patience_s: float | None = None,
     leader_kills_s: Sequence[float] = (),
+    freezes: bool = False,
     logs: Path | None = None,
     progress: Progress | None = None,
 ) -> QoSReport:
-    """Starts the scenario's broker or group, drives its workload, and reports what was measured.
+    """Starts the scenario's broker, group or overlay, drives its workload, and reports what was measured.
 
     `scale` seconds of the scenario pass in a second of real time. `duration_s` and `warm_up_s` are the scenario's time,
     by default that of its experiment. `patience_s` is how long, in real time, a publisher sends an event again that is
     not acknowledged: by default not at all with one process, and 5 s with a group. At `leader_kills_s`, in the
-    scenario's time, whoever leads is killed and started again, beside the failures of the scenario. `logs` is a new
+    scenario's time, whoever leads is killed and started again, beside the failures of the scenario. With `freezes`,
+    brokers of an overlay are frozen while they are down, not killed. `logs` is a new
     folder for the event logs of the broker, or of each replica, which are deleted otherwise.
 
     >>> from surecast.scenario import build, parse_text
@@ -56,6 +58,7 @@ def run_system(
         seed=seed,
         patience_s=patience_s,
         leader_kills_s=leader_kills_s,
+        freezes=freezes,
     )
     return run_plan(plan, logs=logs, progress=progress)
 

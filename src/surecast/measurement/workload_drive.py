@@ -18,9 +18,10 @@ import numpy as np
 from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPERTY
 from surecast.errors import OverloadError, SurecastError
 from surecast.measurement.event_fates import EventFates, read_fates, stamp
-from surecast.measurement.faults import Crash, Probe, fail_and_repair, kill_leader
+from surecast.measurement.faults import Crash, Probe, cut_and_open, fail_and_repair, freeze_and_thaw, kill_leader
 from surecast.measurement.load_clients import BrokerLink, DirectLink, KeenLink, Receiver, pack_event
 from surecast.measurement.measurement_plan import LINKS_MAX, RunPlan, client_of, topic_of
+from surecast.measurement.overlay_processes import BrokerCounts, OverlayProcesses
 from surecast.measurement.processes import Processes, start_processes
 from surecast.protocol.mqtt import Properties
 from surecast.scenario.streams import Streams
@@ -41,8 +42,10 @@ class Measured:
     """All that a run has seen; times are real ones, in seconds since 1970.
 
     `published_at` is when each event was due, and `sent_at` when it was sent, 0 where it was not; `acknowledged_at` is
-    when the broker took it over, 0 where that is not known. `start_up_s` is how long a process takes to start. `cut` is
-    when the figures end: what arrives later was queued.
+    when the broker took it over, 0 where that is not known. `acknowledgements` are those of the probe of each process.
+    `start_up_s` is how long a process takes to start. `cut` is when the figures end: what arrives later was queued. Of
+    an overlay, `counts` has what each broker has counted, and `suspect_s` the silence after which a neighbour is taken
+    for down.
     """
 
     plan: RunPlan
@@ -56,11 +59,13 @@ class Measured:
     event_fates: EventFates
     crashes: list[Crash]
     start_up_s: float
-    acknowledgements: list[float]
+    acknowledgements: list[list[float]]
     accounts: list[dict[str, Any]]
     logs: Path
     is_interrupted: bool = False
     problems: list[str] = field(default_factory=list)
+    counts: dict[str, BrokerCounts] = field(default_factory=dict)
+    suspect_s: float = 0.0
 
 
 class RunInterrupted(SurecastError):  # noqa: N818 - what happened, not that it is an error
@@ -134,6 +139,7 @@ def _hearing(interrupt: Callable[[], None]) -> Iterator[None]:
 class _Drive:
     def __init__(self, plan: RunPlan, processes: Processes, start_up_s: float, progress: Progress | None):
         self.plan, self.processes, self.start_up_s, self.progress = plan, processes, start_up_s, progress
+        self.overlay = processes if isinstance(processes, OverlayProcesses) else None
         streams, system = Streams(plan.seed), plan.system
         size = len(plan.events)
         self.published_at, self.sent_at, self.acknowledged_at = np.zeros(size), np.zeros(size), np.zeros(size)
@@ -141,7 +147,7 @@ class _Drive:
             Receiver(
                 client_of("subscriber", s.name),
                 tuple(topic_of(topic) for topic in s.topics),
-                processes.addresses,
+                processes.addresses_for(s.home),
                 s.service,
                 streams.generator("run 0/service", s.name),
                 plan.scale,
@@ -160,13 +166,21 @@ class _Drive:
         self._publications: set[asyncio.Task[None]] = set()
 
     def _links(self) -> list[BrokerLink]:
-        publishers = self.plan.system.publishers
-        names = [p.name for p in publishers] if len(publishers) <= LINKS_MAX else [str(i) for i in range(LINKS_MAX)]
-        addresses, patience_s = self.processes.addresses, self.plan.patience_s
+        """Returns the connections of publishers; `link_of` has the place of each publisher's."""
+        plan, patience_s = self.plan, self.plan.patience_s
+        publishers = plan.system.publishers
+        if len(publishers) <= LINKS_MAX:
+            names = [(p.name, p.home) for p in publishers]
+            self.link_of = list(range(len(publishers)))
+        elif plan.overlay is None:
+            names = [(str(i), 0) for i in range(LINKS_MAX)]
+            self.link_of = [i % LINKS_MAX for i in range(len(publishers))]
+        else:
+            names = [(str(i), i) for i in range(len(plan.overlay.brokers))]
+            self.link_of = [p.home for p in publishers]
         links: list[BrokerLink] = []
-        for i, name in enumerate(names):
-            own = addresses[i % len(addresses) :] + addresses[: i % len(addresses)]
-            who = client_of("publisher", name)
+        for i, (name, home) in enumerate(names):
+            own, who = self.processes.addresses_for(home, i), client_of("publisher", name)
             links.append(KeenLink(own, who, patience_s) if patience_s > 0 else DirectLink(own, who))
         return links
 
@@ -206,13 +220,18 @@ class _Drive:
             await receiver.switch(is_on)
             self._spawn(self._switch(receiver, is_on, times, began, end))
         for number, trace in zip(self.processes.numbers, self.plan.traces, strict=True):
-            changes = [began + time_s / self.plan.scale for time_s in trace.tolist() if time_s < self.plan.end_s]
-            if changes:
+            changes = self._real(trace, began)
+            if changes and self.plan.freezes and self.overlay is not None:
+                self._spawn(freeze_and_thaw(self.overlay, number, changes, self.crashes))
+            elif changes:
                 self._spawn(
                     fail_and_repair(
                         self.processes, number, changes, self.start_up_s, self.crashes, self.plan.group.majority
                     )
                 )
+        if self.overlay is not None and self.plan.overlay is not None:
+            for ends, trace in zip(self.plan.overlay.links, self.plan.link_traces, strict=True):
+                self._spawn(cut_and_open(self.overlay, ends, self._real(trace, began)))
         for time_s in self.plan.leader_kills_s:
             when = began + time_s / self.plan.scale
             self._spawn(kill_leader(self.processes, when, self.crashes, self.plan.group.majority))
@@ -230,6 +249,10 @@ class _Drive:
         if self._failed is not None:
             raise self._failed
         return await self._collect(began, ended, cut, is_interrupted)
+
+    def _real(self, trace: Any, began: float) -> list[float]:
+        """Returns the real times of the changes in a run."""
+        return [began + time_s / self.plan.scale for time_s in trace.tolist() if time_s < self.plan.end_s]
 
     async def _set_up(self) -> None:
         """Creates all sessions and connects all publishers before the clock starts."""
@@ -284,7 +307,7 @@ class _Drive:
             lifetime_s = float(events.lifetime_s[number]) / self.plan.scale
             if lifetime_s < math.inf:
                 user.append((DEADLINE_PROPERTY, str(max(1, round(1000 * lifetime_s)))))  # in whole ones only
-            link = self.links[int(events.publisher[number]) % len(self.links)]
+            link = self.links[self.link_of[int(events.publisher[number])]]
             task = asyncio.create_task(
                 self._publish(number, link, topics[int(events.topic[number])], Properties(user=tuple(user)))
             )
@@ -310,6 +333,8 @@ class _Drive:
         for task in self._tasks[receiving:]:
             task.cancel()
         await asyncio.gather(*self._tasks[receiving:], return_exceptions=True)
+        if self.overlay is not None:
+            await asyncio.to_thread(self.overlay.heal)
         if self._failed is not None:
             return
         for number in self.processes.numbers:
@@ -318,6 +343,7 @@ class _Drive:
             await asyncio.to_thread(self.processes.kill, number)  # it may be half started
             await asyncio.to_thread(self.processes.begin, number)
             await self.processes.wait_ready(number)
+        await self.processes.wait_whole()
 
     async def _collect(self, began: float, ended: float, cut: float, is_interrupted: bool) -> Measured:
         """Empties the queues, until nothing that was acknowledged is missing in the logs, and asks for the accounts."""
@@ -328,16 +354,20 @@ class _Drive:
             while time.time() < until and max([begun, *(r.last_at for r in self.receivers)]) > time.time() - _IDLE_S:
                 await asyncio.sleep(_IDLE_S / 3)
             event_fates = await asyncio.to_thread(read_fates, self.processes.log_folders, self.stamps)
-            if time.time() >= until or not self._is_missing(event_fates):
+            if time.time() >= until or not await self._is_underway(event_fates):
                 break
         problems: list[str] = []
         accounts: list[dict[str, Any]] = []
         for number in self.processes.numbers:
             try:
-                accounts = await asyncio.to_thread(self.processes.accounts, number)
-                break
+                accounts += await asyncio.to_thread(self.processes.accounts, number)
+                if self.overlay is None:
+                    break  # all replicas have all sessions
             except SurecastError as error:
                 problems.append(str(error))
+        overlay = self.overlay
+        if overlay is not None:
+            await asyncio.to_thread(overlay.finish_counts)
         return Measured(
             self.plan,
             began,
@@ -350,12 +380,20 @@ class _Drive:
             event_fates,
             self.crashes,
             self.start_up_s,
-            sorted(acknowledged_at for probe in self.probes for acknowledged_at in probe.acknowledged),
+            [probe.acknowledged for probe in self.probes],
             accounts,
             self.processes.logs,
             is_interrupted,
             problems,
+            overlay.counts if overlay is not None else {},
+            overlay.suspect_s if overlay is not None else 0.0,
         )
+
+    async def _is_underway(self, event_fates: EventFates) -> bool:
+        """Returns whether events may still arrive."""
+        if self.overlay is None:
+            return self._is_missing(event_fates)
+        return bool(await asyncio.to_thread(self.overlay.in_transit))
 
     def _is_missing(self, event_fates: EventFates) -> bool:
         """Returns whether an acknowledged event has neither arrived nor been accounted for."""

@@ -38,7 +38,9 @@ def plans(draw: st.DrawFn) -> OverlayPlan:
         links = tuple((names[draw(st.integers(0, i - 1))], names[i]) for i in range(1, size))
         own = tuple((link, draw(st.sampled_from(algorithms))) for link in links if draw(st.booleans()))
         root = draw(st.sampled_from([None, *names]))
-        trees.append(Tree(links, draw(st.sampled_from(SCHEMES)), draw(st.sampled_from(algorithms)), own, root))
+        scheme, refresh = draw(st.sampled_from(SCHEMES)), draw(st.sampled_from(["link", "end-to-end"]))
+        algorithm = draw(st.sampled_from(algorithms if root is None else list(SUMMARIES)))  # flooding has no root
+        trees.append(Tree(links, scheme, algorithm, own, root, refresh))
         used |= dict.fromkeys(links)
     extra = draw(st.lists(st.sampled_from(every), unique=True)) if every else []
     topics = draw(st.lists(st.text(max_size=8).filter(lambda text: text != ""), unique=True, max_size=4))
@@ -105,6 +107,7 @@ MISTAKES = [
     ("secret_file: overlay.secret", "secret_file: nowhere", "nowhere: No such file or directory"),
     ("data: data", "data: data\nsuspect: 150ms", "suspect: 0.15 s would suspect a neighbour that pings every 0.1 s"),
     ("data: data", "data: data\nhold_down_max: 50ms", "hold_down_max: is below hold_down"),
+    ("data: data", "data: data\nrefresh: 5min", "timeout: is not longer than refresh; write three times as long"),
     ("name: b2", "name: b1", "brokers[1].name: b1 is that of brokers[0] too; change one"),
     ("name: b2", "name: ../b2", "brokers[1].name: '../b2' names a broker's folder and certificate"),
     ("name: b2\n  link: 127.0.0.1:", "name: b2\n  link: 10.0.0.1:", "brokers[1].link: 10.0.0.1 is not on this machine"),
@@ -167,7 +170,7 @@ def test_the_command_writes_the_plan_of_a_scenario(
         (["--host", "b-1=10.0.0.1"], "links between machines need certificates"),
         (["--scheme", "hope"], "no scheme 'hope'"),
         (["--algorithm", "central covering"], "write peer-to-peer or hierarchical before its name"),
-        (["--algorithm", "hope"], "there is no routing algorithm 'hope'"),
+        (["--algorithm", "hope"], "trees[0].algorithm: no 'hope'; use one of flooding, simple"),
         (["--set", "delivery.replication.replicas=3"], "a broker of an overlay is one process"),
     ],
 )

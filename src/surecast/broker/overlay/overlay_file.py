@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, PrivateAttr
 from pydantic_core import PydanticCustomError
@@ -128,6 +128,9 @@ or the exact forms of identity and merging."""
     """Links with an algorithm of their own."""
     root: Name | None = None
     """The broker towards which demand is announced, for hierarchical routing; peer-to-peer if it is left out."""
+    refresh: Literal["link", "end-to-end"] = "link"
+    """How a broker that has lost its table has it again: from its neighbours at every link-up, or when home brokers \
+send their subscriptions again; then the algorithm makes no difference."""
 
 
 class PrefixSpec(Spec):
@@ -170,7 +173,12 @@ neither; buffering needs one of the first two to keep events over a restart."""
     resume: Duration = 30.0
     """Time for which what is on a broken link is kept, to go on where it stopped."""
     refresh: PositiveDuration = 60.0
-    """Time between two comparisons of the demand on a link that stays up."""
+    """Time between two comparisons of the demand on a link that stays up, and between two times that subscriptions \
+are sent where they are refreshed from end to end."""
+    timeout: PositiveDuration = 180.0
+    """Age at which a subscription that was not refreshed from end to end is forgotten."""
+    retransmission: Duration = 0.0
+    """Time between two transmissions of an event that a neighbour has not acknowledged; 0 sends it at every link-up."""
     window: Size = float(4 << 20)
     """Bytes that may be on their way over a link for one tree."""
     queue_size: Size = float(16 << 20)
@@ -336,7 +344,7 @@ def _plan_of(overlay: OverlayFile) -> OverlayPlan:
     trees = []
     for tree in overlay.trees:
         algorithms = tuple((one.link, one.algorithm) for one in tree.algorithms)
-        trees.append(Tree(tree.links, tree.scheme, tree.algorithm, algorithms, tree.root))
+        trees.append(Tree(tree.links, tree.scheme, tree.algorithm, algorithms, tree.root, tree.refresh))
     names = tuple(broker.name for broker in overlay.brokers)
     prefixes = tuple((each.prefix, each.trees) for each in overlay.prefixes)
     return OverlayPlan(names, overlay.links, tuple(trees), prefixes, overlay.epoch)
@@ -384,6 +392,8 @@ def _of_times(overlay: OverlayFile) -> Iterator[Finding]:
     if overlay.suspect < 2 * overlay.ping:
         hint = "write at least twice the time of ping"
         yield ("suspect",), f"{overlay.suspect:g} s would suspect a neighbour that pings every {overlay.ping:g} s", hint
+    if overlay.timeout <= overlay.refresh:
+        yield ("timeout",), "is not longer than refresh", "write three times as long"
     if overlay.hold_down_max < overlay.hold_down:
         yield ("hold_down_max",), "is below hold_down", "write a longer time"
 

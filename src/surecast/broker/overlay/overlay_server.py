@@ -148,6 +148,8 @@ def node_settings(overlay: OverlayFile) -> NodeSettings:
     return NodeSettings(
         resume_s=overlay.resume,
         refresh_s=overlay.refresh,
+        timeout_s=overlay.timeout,
+        retransmission_interval_s=overlay.retransmission,
         window_bytes=int(overlay.window),
         queue_bytes_max=int(overlay.queue_size),
         custody_events_max=overlay.custody,

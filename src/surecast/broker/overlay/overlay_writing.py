@@ -94,6 +94,8 @@ def _fields_of(plan: OverlayPlan) -> dict[str, Any]:
         entry: dict[str, Any] = {"scheme": tree.scheme, "algorithm": tree.algorithm}
         if tree.root is not None:
             entry["root"] = tree.root
+        if tree.refresh != "link":
+            entry["refresh"] = tree.refresh
         if tree.algorithms:
             entry["algorithms"] = [{"link": list(link), "algorithm": name} for link, name in tree.algorithms]
         trees.append(entry | {"links": [list(link) for link in tree.links]})

@@ -1,0 +1,95 @@
+"""Figures of an overlay's brokers and links in the report of a run, and warnings about times that do not fit."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Final
+
+from surecast.measurement.workload_drive import Measured
+from surecast.report import ReportBuilder
+
+__all__ = ["add_overlay_figures", "warn_of_times"]
+
+_SHARE_MAX: Final = 0.1
+"""How much of the shortest repair or deadline the times of the machine may take."""
+
+
+def add_overlay_figures(builder: ReportBuilder, measured: Measured, duration_s: float) -> None:
+    """Adds table sizes and processor time of each broker, the traffic of each link, and messages by kind.
+
+    These counts are of the whole run, from its first subscription to the last message.
+    """
+    plan = measured.plan
+    variant, names = plan.broker_variant, [broker.name for broker in plan.system.overlay.brokers]
+    published = int((measured.acknowledged_at > 0).sum())
+    messages: Counter[str] = Counter()
+    for name in names:
+        counts = measured.counts[name]
+        handled = counts.published + counts.received
+        if counts.table_entries is not None:
+            builder.add("broker", name, "table_entries", counts.table_entries, how="measured", variant=variant,
+                        detail="remote")  # fmt: skip
+        if handled and counts.processor_s:
+            builder.add("broker", name, "cpu_per_event_s", counts.processor_s / handled, how="measured",
+                        variant=variant, samples=handled)  # fmt: skip
+        for hop in counts.hops.values():
+            messages["notification"] += hop["acknowledged"]
+            messages["detour"] += hop["detoured"]
+    run_s = (measured.cut - measured.began) * plan.scale
+    for link in plan.system.overlay.links:
+        ends = (names[link.a], names[link.b]), (names[link.b], names[link.a])
+        passed = sum(measured.counts[a].hops.get(b, Counter())["acknowledged"] for a, b in ends)
+        builder.add("overlay_link", link.name, "traffic_per_s", passed / run_s, how="measured", variant=variant,
+                    detail="notification")  # fmt: skip
+    for kind, number in messages.items() if published else ():
+        builder.add("system", "", "messages_per_event", number / published, how="measured", variant=variant,
+                    detail=kind, samples=published)  # fmt: skip
+    lost = Counter[str]()
+    for counts in measured.counts.values():
+        for hop in counts.hops.values():
+            lost.update({reason: number for reason, number in hop.items() if reason.startswith("dropped") and number})
+            lost["lost with a session"] += hop["lost"]
+        lost["expired on their way"] += counts.expired
+    words = ", ".join(
+        f"{reason.removeprefix('dropped: ')} {number}" for reason, number in sorted(lost.items()) if number
+    )
+    builder.note(
+        "demand is compared, and events in custody are sent again, at every link-up: models agree best with a short "
+        "delivery.fault_tolerance.refresh_interval and retransmission_interval"
+    )
+    builder.note(
+        "of every broker: routing-table entries are those that neighbours had announced at the end; processor time is "
+        "of the whole process, its start-up included, by events published there or received; traffic counts events "
+        "that a neighbour acknowledged"
+    )
+    if words:
+        builder.note(
+            f"events that brokers counted as gone, by link: {words}; a broker that is killed counts what it had"
+        )
+
+
+def warn_of_times(builder: ReportBuilder, measured: Measured) -> None:
+    """Warns where the machine's own times, scaled, are no small part of a repair or a deadline."""
+    plan = measured.plan
+    overlay = plan.system.overlay
+    repairs = {f"broker {each.name}": each.failures.mttr_s for each in overlay.brokers if each.failures is not None}
+    repairs |= {f"link {each.name}": each.failures.mttr_s for each in overlay.links if each.failures is not None}
+    limits = {f"the mean repair of {what}": time_s for what, time_s in repairs.items()}
+    limits |= {
+        f"the deadline of {each.name}": each.deadline_s for each in plan.system.publishers if each.deadline_s < math.inf
+    }
+    if not limits:
+        return
+    own = {"suspicion": measured.suspect_s}
+    if repairs and not plan.freezes:
+        own["start-up"] = measured.start_up_s
+    shortest = min(limits, key=lambda what: limits[what])
+    for name, time_s in own.items():
+        scaled_s = time_s * plan.scale
+        if scaled_s > _SHARE_MAX * limits[shortest]:
+            builder.warn(
+                f"{name} takes {time_s:.2g} s, {scaled_s:.3g} s of the scenario's time, which is more than a tenth of "
+                f"{shortest}, {limits[shortest]:.4g} s: use a time scale of "
+                f"{_SHARE_MAX * limits[shortest] / time_s:.2g} or less"
+            )

@@ -1,0 +1,176 @@
+"""The brokers of an overlay as processes of a run: killed or frozen, and links cut by their gates.
+
+A broker that is killed forgets its counts, so they are read just before. What happened on links while a broker was
+frozen stays in it, and is read at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from surecast.broker.admin_client import AdminError
+from surecast.broker.overlay.local_overlay import LocalOverlay
+from surecast.broker.overlay.overlay_writing import write_overlay
+from surecast.measurement.measurement_plan import RunPlan
+from surecast.measurement.processes import READY_S, STOP_S, Processes
+
+__all__ = ["BrokerCounts", "OverlayProcesses"]
+
+
+@dataclass
+class BrokerCounts:
+    """What one broker has counted, over all its incarnations. `hops` has the fate of events by neighbour and name."""
+
+    published: int = 0
+    received: int = 0
+    delivered: int = 0
+    expired: int = 0
+    processor_s: float = 0.0
+    table_entries: int | None = None
+    hops: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, answer: Mapping[str, Any]) -> None:
+        """Adds the accounts of one incarnation."""
+        for name in ("published", "received", "delivered", "expired"):
+            setattr(self, name, getattr(self, name) + int(answer[name]))
+        for hop in answer["hops"]:
+            counts = self.hops.setdefault(hop["neighbour"], Counter())
+            for name in ("offered", "acknowledged", "lost", "detoured"):
+                counts[name] += int(hop[name])
+            for reason, number in hop["dropped"].items():
+                counts[f"dropped: {reason}"] += int(number)
+
+
+class OverlayProcesses(Processes):
+    """One process for each broker of an overlay, numbered in the order of the scenario."""
+
+    def __init__(self, plan: RunPlan, folder: Path):
+        super().__init__(len(plan.system.overlay.brokers))
+        self.names = [broker.name for broker in plan.system.overlay.brokers]
+        path = folder / "overlay.yaml"
+        assert plan.overlay is not None
+        write_overlay(path, plan.system.name, plan.overlay, options=plan.overlay_options())
+        self._overlay = LocalOverlay(path)
+        self.addresses = [self._overlay.file.mqtt_address(name) for name in self.names]
+        self.logs = folder / "events"
+        self.log_folders = [self.logs / name for name in self.names]
+        self._states = [self._overlay.file.folder(name) for name in self.names]
+        self.suspect_s = self._overlay.file.suspect
+        self.counts = {name: BrokerCounts() for name in self.names}
+        self._cut: dict[tuple[str, str], None] = {}
+        self._frozen: dict[int, None] = {}
+
+    def addresses_for(self, home: int, rotate: int = 0) -> list[str]:
+        """Returns where the clients of a home broker connect."""
+        return [self.addresses[home]]
+
+    def begin(self, number: int) -> None:
+        """Starts a broker."""
+        self._overlay.start(self.names[number - 1])
+
+    def kill(self, number: int) -> None:
+        """Kills a broker; what it has counted is read before."""
+        name = self.names[number - 1]
+        if name in self._overlay.processes and self._overlay.processes[name].poll() is None:
+            self._count(name)
+            self._overlay.kill(name)
+
+    def freeze(self, number: int) -> None:
+        """Stops a broker without ending it: it says and hears nothing, and still seems to take connections."""
+        self._overlay.processes[self.names[number - 1]].send_signal(signal.SIGSTOP)
+        self._frozen[number] = None
+
+    def thaw(self, number: int) -> None:
+        """Lets a broker that was frozen go on."""
+        self._overlay.processes[self.names[number - 1]].send_signal(signal.SIGCONT)
+        self._frozen.pop(number, None)
+
+    def died(self, number: int) -> str | None:
+        """Returns the last output of a broker that has ended."""
+        name = self.names[number - 1]
+        return self._overlay.last_words(name) if name in self._overlay.ended() else None
+
+    async def leader(self) -> int:
+        """Returns 0: no broker of an overlay leads."""
+        return 0
+
+    async def is_whole(self) -> bool:
+        """Returns whether all links are up."""
+        answers = await asyncio.to_thread(self._overlay.ask_all, "/links")
+        return all(link["is_up"] for answer in answers.values() for link in answer.get("links", [{"is_up": False}]))
+
+    async def wait_ready(self, number: int, timeout_s: float = READY_S) -> float:
+        """Waits until a broker takes clients; the links that are cut are cut at its end, too."""
+        took_s = await super().wait_ready(number, timeout_s)
+        name = self.names[number - 1]
+        for link in [link for link in self._cut if name in link]:
+            await asyncio.to_thread(self._gate, name, link, True)
+        return took_s
+
+    def set_cut(self, a: str, b: str, cut: bool) -> None:
+        """Cuts a link, or opens it again, at both ends that answer; the others follow when they are up."""
+        link = (a, b)
+        if cut:
+            self._cut[link] = None
+        else:
+            self._cut.pop(link, None)
+        for name in link:
+            if self.names.index(name) + 1 not in self._frozen:
+                self._gate(name, link, cut)
+
+    def heal(self) -> None:
+        """Ends all faults but processes that have ended: the run is over."""
+        for number in list(self._frozen):
+            self.thaw(number)
+        self._cut.clear()
+        for link in self._overlay.file.plan.links:
+            for name in link:
+                self._gate(name, link, False)
+
+    def in_transit(self) -> int:
+        """Returns the number of events that are on links or on disk for a neighbour."""
+        answers = self._overlay.ask_all("/accounts").values()
+        hops = [hop for answer in answers for hop in answer.get("hops", [])]
+        return sum(int(hop["on_link"]) + int(hop["in_custody"]) for hop in hops)
+
+    def finish_counts(self) -> None:
+        """Reads what all brokers have counted, at the end of the run."""
+        for name in self.names:
+            self._count(name)
+            with suppress(AdminError):
+                routes = self._overlay.ask(name, "/routes")["routes"]
+                self.counts[name].table_entries = sum(int(route["count"]) for route in routes)
+
+    def close(self) -> None:
+        """Stops all brokers."""
+        for number in list(self._frozen):
+            self.thaw(number)
+        self._overlay.close(STOP_S)
+
+    def _gate(self, name: str, link: tuple[str, str], cut: bool) -> None:
+        neighbour = link[1] if link[0] == name else link[0]
+        with suppress(AdminError):  # it does not run
+            self._overlay.ask(name, "/gate", {"neighbour": neighbour, "cut": str(cut).lower()}, "POST")
+
+    def _count(self, name: str) -> None:
+        counts = self.counts[name]
+        with suppress(AdminError):
+            counts.add(self._overlay.ask(name, "/accounts"))
+        counts.processor_s += _processor_s(self._overlay.processes[name].pid)
+
+
+def _processor_s(process: int) -> float:
+    """Returns the processor time of a process; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -1,0 +1,118 @@
+"""Runs of overlays: real brokers that are killed or frozen, real links that are cut, by the simulation's traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from surecast.errors import ConfigurationError
+from surecast.measurement import RunPlan, make_plan, run_plan
+from surecast.report import QoSReport, check_accounts
+from surecast.scenario import Streams, System, build, parse_text
+from surecast.simulation.reliability.compiled.traces import draw_trace
+
+DIAMOND = """
+surecast: 1
+name: diamond
+seed: 3
+overlay:
+  brokers: [{name: b, count: 4}]
+  links: [[b-1, b-2], [b-2, b-4], [b-1, b-3], [b-3, b-4]]
+  topic_trees: {root: b-1}
+workload:
+  topics: [stock, news]
+  deadline: DEADLINE
+  publishers:
+    - {name: p, home: b-1, topics: [stock], rate: 20/s}
+    - {name: q, home: b-4, topics: [news], rate: 10/s}
+  subscribers:
+    - {name: far, home: b-4, topics: [stock]}
+    - {name: near, home: b-1, topics: [stock]}
+    - {name: both, home: b-3, topics: [stock, news]}
+delivery: {fault_tolerance: {scheme: SCHEME}}
+"""
+
+
+def system_of(scheme: str, deadline: str = "60s", **sections: Any) -> System:
+    text = DIAMOND.replace("SCHEME", scheme).replace("DEADLINE", deadline)
+    return build(parse_text(text + "".join(f"{name}: {value}\n" for name, value in sections.items())))
+
+
+def run(system: System, duration_s: float, **options: Any) -> tuple[RunPlan, QoSReport]:
+    plan = make_plan(system, duration_s=duration_s, warm_up_s=0.0, **options)
+    report = run_plan(plan)
+    assert check_accounts(report) == []
+    return plan, report
+
+
+def test_what_fails_when_is_what_the_first_run_of_a_simulation_draws() -> None:
+    availability = "{brokers: {mtbf: 60s, mttr: 20s}, links: {mtbf: 30s, mttr: 5s}}"
+    plan = make_plan(system_of("bypass", availability=availability), duration_s=500.0, warm_up_s=0.0)
+    streams = Streams(plan.seed)
+    overlay = plan.system.overlay
+    for kind, components, traces in (
+        ("broker", overlay.brokers, plan.traces),
+        ("link", overlay.links, plan.link_traces),
+    ):
+        for component, trace in zip(components, traces, strict=True):
+            starts, ends = draw_trace(component.failures, streams, f"run 0/{kind}", component.name, 500.0)
+            down, up = trace[0::2], trace[1::2]
+            first = 1 if len(starts) and starts[0] == 0.0 else 0
+            assert np.array_equal(up, starts[first:])
+            assert np.array_equal(down[down > 0.0], ends[np.isfinite(ends)][: len(down[down > 0.0])])
+
+
+def test_without_failures_everything_arrives_once_and_tables_have_what_formulas_say() -> None:
+    plan, report = run(system_of("bypass-buffering"), 4.0)
+    for name in ("far", "near", "both"):
+        assert report.value("reliability", name=name) == 1.0
+        assert report.value("count_duplicate", name=name) == 0
+        assert report.value("count_out_of_order", name=name) == 0
+    # On each tree every broker hears of each topic from those of its neighbours behind which somebody wants it.
+    # The tree is b-3, b-1, b-2, b-4. Everybody but b-2 wants stock, and b-3 alone wants news.
+    wanted = {"b-1": 3, "b-2": 3, "b-3": 1, "b-4": 2}
+    for name, entries in wanted.items():
+        assert report.value("table_entries", scope="broker", name=name, detail="remote") == entries
+        assert report.value("availability", scope="broker", name=name) == 1.0
+    # stock: b-1 to b-2 to b-4 and b-1 to b-3; news: b-4 to b-2 to b-1 to b-3.
+    sent = report.value("messages_per_event", scope="system", name="", detail="notification")
+    assert sent == pytest.approx(3.0, rel=0.02)
+    assert len(plan.events) > 60
+
+
+@pytest.mark.parametrize("freezes", [False, True])
+def test_a_broker_in_the_middle_that_fails_costs_nothing_under_bypass_with_buffering(freezes: bool) -> None:
+    availability = "{each: {b-2: {mtbf: 8s, mttr: 6s}}}"
+    plan, report = run(system_of("bypass-buffering", availability=availability), 20.0, freezes=freezes)
+    assert any(len(trace) for trace in plan.traces), "something fails"
+    availability_of = report.value("availability", scope="broker", name="b-2")
+    assert availability_of < 0.95
+    for name in ("far", "near", "both"):
+        assert report.value("reliability", name=name) == 1.0
+        assert report.value("count_dropped", name=name, detail="lost although acknowledged") == 0
+    assert report.value("reliability", name="near") == 1.0
+
+
+def test_a_link_that_is_cut_loses_what_a_tree_without_detours_cannot_carry() -> None:
+    links = "{each: {b-1--b-2: {mtbf: 6s, mttr: 6s}}}"
+    plan, report = run(system_of("none", availability=links), 40.0, scale=2.0)
+    down_s = sum(up - down for down, up in zip(plan.link_traces[0][0::2], plan.link_traces[0][1::2], strict=False))
+    assert down_s > 3.0
+    assert report.value("reliability", name="near", variant="periodic-subscription") == 1.0
+    far = report.value("reliability", name="far", variant="periodic-subscription")
+    lost = report.value("share_dropped", name="far", detail="path down", variant="periodic-subscription")
+    assert far + lost == pytest.approx(1.0, abs=0.05)
+    assert far == pytest.approx(1.0 - down_s / 40.0, abs=0.12)
+    assert any("suspicion takes" in warning for warning in report.info.warnings)
+
+
+def test_options_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="no broker of an overlay leads"):
+        make_plan(system_of("none"), duration_s=5.0, leader_kills_s=[1.0])
+    one = build(parse_text("{surecast: 1, name: one, overlay: {brokers: [{name: b}]}, workload: {topics: [t], "
+                           "publishers: [{name: p, home: b, topics: [t], rate: 1/s}], "
+                           "subscribers: [{name: s, home: b, topics: [t]}]}}"))  # fmt: skip
+    with pytest.raises(ConfigurationError, match="only brokers of an overlay are frozen"):
+        make_plan(one, duration_s=5.0, freezes=True)
