@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from struct import Struct, pack
-from typing import Final
+from typing import Final, NamedTuple
 
 from surecast.protocol.mqtt.packets import Publish, publish_from_wire
 from surecast.protocol.mqtt.wire import variable_bytes
 
-__all__ = ["FIRST", "FLAGS_OF", "PublishBatch", "beginnings", "join", "moved"]
+__all__ = ["FIRST", "FLAGS_OF", "Likeness", "PublishBatch", "beginnings", "has_none", "join", "moved"]
 
 FLAGS_OF: Final = {
     0x30 | dup << 3 | qos << 1 | retain: (qos, bool(retain), bool(dup))
@@ -35,8 +35,6 @@ _PUBACK: Final = b"\x40\x02"
 _IDENTIFIERS: Final = pack(">65536H", *range(65_536))
 _PACK_IDENTIFIER: Final = Struct(">H").pack_into
 
-_Heads = tuple[Callable[[bytes, int], tuple[bytes, ...]], tuple[bytes, ...], int, int, int]
-
 
 class PublishBatch:
     """PUBLISH packets with equal flags and without properties, one or more, as they came behind each other.
@@ -53,7 +51,7 @@ class PublishBatch:
     (['t'], [8, 17], [5, 13])
     """
 
-    __slots__ = ("_heads", "_ids_at", "count", "data", "ends", "first_byte", "firsts", "topics", "version_5")
+    __slots__ = ("_ids_at", "count", "data", "ends", "first_byte", "firsts", "topics", "version_5")
 
     def __init__(
         self,
@@ -73,7 +71,6 @@ class PublishBatch:
         self.firsts = firsts
         self.ends = ends
         self._ids_at = ids_at
-        self._heads: _Heads | None = None
         self.count = len(ends)
 
     def __eq__(self, other: object) -> bool:
@@ -121,32 +118,14 @@ class PublishBatch:
             for start, end in zip([0, *ends], ends, strict=False)
         ]
 
-    def is_like(self, data: bytes) -> bool:
-        """Returns whether `data`, which is as long, is more of the same: this batch has one length and topic."""
-        heads = self._heads
-        if heads is None:
-            heads = self._heads = self._find_heads()
-        unpack, wanted, low_at, none_at, length = heads
-        if self.count == 1:
-            return (
-                data.startswith(wanted[0])
-                and (not low_at or data[low_at] > 0 or data[low_at - 1] > 0)
-                and (not none_at or data[none_at] == 0)
-            )
-        return (
-            unpack(data, 0) == wanted
-            and not (low_at and b"\0" in (low := data[low_at::length]) and _has_none(low, data[low_at - 1 :: length]))
-            and not (none_at and data[none_at::length].strip(b"\0"))
-        )
-
-    def _find_heads(self) -> _Heads:
-        """Returns what more of the same begins with, and where a low byte of an identifier and no properties are."""
+    def likeness(self) -> Likeness:
+        """Returns what tells more of the same: this batch has one length and topic."""
         length, data, has_id = self.ends[0], self.data, self.first_byte & 6 > 0
         at = 2 if data[1] < 128 else 3
         id_at = at + 2 + (data[at] << 8 | data[at + 1])
         none_at = id_at + 2 * has_id if self.version_5 else 0
-        wanted = (data[:id_at],) * self.count
-        return beginnings(length, id_at, self.count), wanted, id_at + 1 if has_id else 0, none_at, length
+        unpack, heads = beginnings(length, id_at, self.count), (data[:id_at],) * self.count
+        return Likeness(self, len(data), unpack, heads, id_at + 1 if has_id else 0, none_at, length)
 
     def of(self, data: bytes) -> PublishBatch:
         """Returns the batch of `data`, which is like this one."""
@@ -353,6 +332,22 @@ class PublishBatch:
         return made
 
 
+class Likeness(NamedTuple):
+    """What tells more messages like those of a batch of one length and topic.
+
+    They have its size, and `unpack` gives their `heads`. The low byte of the first identifier is at `low_at`, 0 if
+    there is none; the first length of properties is at `none_at`, 0 before MQTT 5.
+    """
+
+    batch: PublishBatch
+    size: int
+    unpack: Callable[[bytes, int], tuple[bytes, ...]]
+    heads: tuple[bytes, ...]
+    low_at: int
+    none_at: int
+    length: int
+
+
 def join(batches: Sequence[PublishBatch], pieces: Sequence[bytes] | None = None) -> PublishBatch:
     """The messages of several batches in their order, as one: all are to the same topic with the same flags.
 
@@ -385,7 +380,7 @@ def join(batches: Sequence[PublishBatch], pieces: Sequence[bytes] | None = None)
     return PublishBatch(data, first.first_byte, first.version_5, first.topics, FIRST, all_ends, None)
 
 
-def _has_none(low: bytes, high: bytes) -> bool:
+def has_none(low: bytes, high: bytes) -> bool:
     """Returns whether an identifier is 0, of which these are the bytes."""
     return any(not one and not other for one, other in zip(low, high, strict=True))
 

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt.ack_batches import ACKS, AckBatch, find_acks
 from surecast.protocol.mqtt.batch_scan import find_publishes
-from surecast.protocol.mqtt.batches import FLAGS_OF, PublishBatch
+from surecast.protocol.mqtt.batches import FLAGS_OF, Likeness, PublishBatch, has_none
 from surecast.protocol.mqtt.bodies import RAW_LIMIT, read_body, read_topic
 from surecast.protocol.mqtt.packet_errors import MalformedPacket, PacketError, ProtocolError
 from surecast.protocol.mqtt.packets import V5, V31, V311, Connect, Packet, PacketType, Publish, publish_from_wire
@@ -91,6 +91,7 @@ class PacketDecoder:
         self._topics: dict[bytes, str] = {}
         self._properties: dict[bytes, Properties] = {}
         self._alike: PublishBatch | None = None
+        self._likeness: Likeness | None = None
         self._use(version)
 
     @property
@@ -123,7 +124,7 @@ class PacketDecoder:
     def limit(self, max_packet_size: int) -> None:
         """Changes the largest packet; those that were complete before are not looked at again."""
         self._max_size = max_packet_size
-        self._alike = None
+        self._alike = self._likeness = None
         if self.version is not None:
             self._limit = max_packet_size
 
@@ -147,16 +148,23 @@ class PacketDecoder:
     def alike(self, data: bytes) -> PublishBatch | None:
         """Returns an earlier batch that these bytes are like, None if there is none: they are messages to its topic,
         with its flags and of its length, as many as it has. Then they need not be fed to this decoder."""
-        alike = self._alike
+        likeness = self._likeness
+        if likeness is None:
+            alike = self._alike
+            if alike is None or len(data) != len(alike.data):
+                return None
+            likeness = self._likeness = alike.likeness()
+        batch, size, unpack, heads, low_at, none_at, length = likeness
         if (
-            alike is not None
-            and len(data) == len(alike.data)
-            and not self._held
-            and self._error is None
-            and alike.is_like(data)
+            len(data) != size
+            or self._held
+            or self._error is not None
+            or unpack(data, 0) != heads
+            or (low_at and b"\0" in (low := data[low_at::length]) and has_none(low, data[low_at - 1 :: length]))
+            or (none_at and data[none_at::length].strip(b"\0"))
         ):
-            return alike
-        return None
+            return None
+        return batch
 
     def feed_batches(  # noqa: C901 - few calls, since all that a broker receives goes through it
         self, data: bytes
@@ -195,6 +203,7 @@ class PacketDecoder:
                             # Many clients send more of the same; only one length to one topic is told again.
                             ends = batch.ends
                             self._alike = batch if len(ends) == 1 or isinstance(ends, range) else None
+                            self._likeness = None
                         continue
                 after = self._next(data, position, size, packets)
                 if after == position:
@@ -229,7 +238,7 @@ class PacketDecoder:
 
     def _use(self, version: int | None) -> None:
         self.version = version
-        self._alike = None
+        self._alike = self._likeness = None
         self._first_bytes = _first_bytes(self._side, version)
         self._limit = self._max_connect_size if version is None else self._max_size
         self._settings = replace(self._settings, version=version or V5)
