@@ -27,6 +27,7 @@ from benchmarks.overlay import failover, flow, recovery
 from benchmarks.overlay.contestants import NAMES
 from benchmarks.overlay.report import report, unsound
 from benchmarks.overlay.rows import Book
+from benchmarks.overlay.systems import Overlay, prefer
 
 _EXPERIMENTS = ("throughput", "delay", "recovery", "fail-over")
 
@@ -47,6 +48,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--within", type=float, default=110.0, help="seconds after which nothing new is begun (110)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="keep every figure here, and go on from here")
     parser.add_argument("--report", type=Path, metavar="FILE", help="measure nothing, show the figures of this file")
+    parser.add_argument("--nice", type=int, default=0, help="priority of all that is measured; below 0 needs root")
     parser.add_argument("--again", action="store_true", help="measure again what has failed")
     parser.add_argument("--folder", type=Path, help="where brokers keep their state: the disk that is measured")
     options = parser.parse_args(arguments)
@@ -89,6 +91,8 @@ def measure(options: argparse.Namespace, book: Book) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints tables; 1 if something was lost or came out of order although nothing failed."""
     options = parse(arguments)
+    Overlay.nice = options.nice
+    prefer(os.getpid(), options.nice)
     book = Book(options.report or options.json, options.within, options.again)
     if options.report is None:
         missing = measure(options, book)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from pathlib import Path
 
 from benchmarks.broker.contestants import HOST, UnavailableError, pinned, processor_s, start_process
@@ -21,7 +22,7 @@ from benchmarks.overlay.zenoh_wire import Zenoh
 
 from surecast.broker.free_ports import free_port
 
-__all__ = ["TOPIC", "MosquittoBridges", "NatsLeafs", "Overlay", "ZenohRouters", "program", "working_folder"]
+__all__ = ["TOPIC", "MosquittoBridges", "NatsLeafs", "Overlay", "ZenohRouters", "prefer", "program", "working_folder"]
 
 TOPIC = "bench/00"
 _STOP_S = 5.0
@@ -35,6 +36,8 @@ class Overlay(ABC):
     promise: str
     one_port = False
     """Neighbours and clients dial the same port."""
+    nice = 0
+    """The priority of all brokers and of the generator; below 0 what else the machine does disturbs less."""
     fail_over_qos = 0
     """The QoS of events while brokers fail."""
 
@@ -63,6 +66,7 @@ class Overlay(ABC):
                 self.processes[broker] = start_process(
                     _apart(self.command(broker)), self.ports[broker], self._core, self.folder / f"{broker}.log"
                 )
+                prefer(self.processes[broker].pid, self.nice)
         except BaseException:
             self.close()
             raise
@@ -98,6 +102,7 @@ class Overlay(ABC):
             self.processes[broker] = subprocess.Popen(
                 _apart(self.command(broker)), stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+        prefer(self.processes[broker].pid, self.nice)
 
     def freeze(self, broker: str) -> None:
         """Stops a broker with SIGSTOP."""
@@ -239,6 +244,14 @@ class ZenohRouters(Overlay):
     def dialect(self, qos: int) -> Dialect:
         """Zenoh's own."""
         return Zenoh(TOPIC)  # type: ignore[return-value]
+
+
+def prefer(pid: int, nice: int) -> None:
+    """Gives a process and its session a priority, where the system shares its processors among sessions too."""
+    if nice:
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+        with suppress(OSError):
+            Path(f"/proc/{pid}/autogroup").write_text(str(nice), encoding="ascii")
 
 
 def program(name: str) -> str:

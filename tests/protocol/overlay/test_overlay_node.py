@@ -11,7 +11,7 @@ from tests.protocol.overlay.overlay_world import ALGORITHMS, World
 
 from surecast.errors import PeerError
 from surecast.protocol.demand import DemandChange, DemandUpdate, JointFilter
-from surecast.protocol.link import CONTROL, NumberedFrame
+from surecast.protocol.link import CONTROL, LinkAck, NumberedFrame
 from surecast.protocol.overlay.custody import Custody
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.frame_rules import lane_of
@@ -454,3 +454,32 @@ def test_what_the_core_has_given_to_its_own_clients_the_node_does_not_give_again
     assert node.take_deliveries() == []
     node.publish("a/b", 3, 0.0, qos=qos)
     assert [batch.count for batch in node.take_deliveries()] == [3]
+
+
+def test_an_acknowledgement_that_was_put_off_goes_with_the_next_frame_or_by_itself() -> None:
+    plan = OverlayPlan(("b1", "b2"), (("b1", "b2"),), (Tree((("b1", "b2"),), algorithm="flooding"),))
+    b1, b2 = OverlayNode("b1", plan, 1), OverlayNode("b2", plan, 1)
+    hello_1, hello_2 = b1.hello("b2"), b2.hello("b1")
+    b1.link_up("b2", hello_2, now=0.0)
+    b2.link_up("b1", hello_1, now=0.0)
+    for _ in range(4):
+        for sender, receiver in ((b1, b2), (b2, b1)):
+            for written in sender.output(receiver.name):
+                receiver.receive(sender.name, written, now=0.0)
+    assert not b2.owes_ack("b1")
+    for number in range(3):
+        b1.publish(f"a/{number}", 1, 1.0)
+        for written in b1.output("b2"):
+            b2.receive("b1", written, now=1.0)
+        assert b2.output("b1", acknowledges=False) == []
+        assert b2.owes_ack("b1")
+    assert len(b1.kept_for("b2")) == 3
+    b2.publish("b", 1, 2.0)
+    event, acknowledgement = b2.output("b1", acknowledges=False)
+    assert isinstance(acknowledgement, LinkAck)
+    b1.receive("b2", event, now=2.0)
+    b1.receive("b2", acknowledgement, now=2.0)
+    assert b1.kept_for("b2") == ()
+    assert not b2.owes_ack("b1")
+    assert [type(written) for written in b1.output("b2", acknowledges=False)] == []
+    assert [type(written) for written in b1.output("b2")] == [LinkAck]

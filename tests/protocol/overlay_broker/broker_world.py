@@ -261,7 +261,7 @@ class BrokerWorld:
                 return
             for (a, b), wire in self.wires.items():
                 if name in (a, b):
-                    wire.to[b if name == a else a] += wire.ends[name].output()
+                    wire.to[b if name == a else a] += wire.ends[name].output(self.random.random() < 0.5)
             answers: list[tuple[Client, bytes]] = []
             for client in self.clients:
                 if client.home == name and client.connection is not None and client.connection.out:

@@ -31,6 +31,8 @@ BACKOFF_MIN_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
 WAITING_MAX: Final = 256
 CLOCK_ALARM_S: Final = 1.0
+ACK_DELAY_S: Final = 0.005
+"""Far below the time in which a link is suspected. What is unacknowledged only takes memory of the sender."""
 
 
 class NeighbourLink:
@@ -121,6 +123,8 @@ class OverlayLinks:
         self._waiting: set[LinkTransport] = set()
         """The transports whose ends have not both said hello yet."""
         self._told: dict[str, str] = {}
+        self._ack_timer: asyncio.TimerHandle | None = None
+        self._is_ack_due = False
         self._is_stopped = False
 
     # What the broker calls.
@@ -151,6 +155,8 @@ class OverlayLinks:
         for link in self.links.values():
             if link.timer is not None:
                 link.timer.cancel()
+        if self._ack_timer is not None:
+            self._ack_timer.cancel()
 
     def reload(self) -> None:
         """Reads the certificates again, for connections from now on; those that are up stay."""
@@ -158,24 +164,38 @@ class OverlayLinks:
             self._security.reload()
 
     def flush(self) -> None:
-        """Writes to each neighbour what there is for it; to be called when what it promises was committed."""
+        """Writes to each neighbour what there is for it; to be called when what it promises was committed.
+
+        An acknowledgement alone wakes a neighbour that does not wait for it, so it is put off a little: it then goes
+        with something else, or is one for many frames.
+        """
+        acknowledges = self._is_stopped or self._is_ack_due
+        self._is_ack_due = False
         for link in self.links.values():
             if link.transport is not None:
-                self._flush(link.transport)
+                self._flush(link.transport, acknowledges)
         for transport in list(self._waiting):
-            self._flush(transport)
+            self._flush(transport, acknowledges)
 
-    def _flush(self, transport: LinkTransport) -> None:
+    def _acknowledge(self) -> None:
+        """Ends a turn in which acknowledgements go that were put off."""
+        self._ack_timer = None
+        self._is_ack_due = True
+        self._turn()
+
+    def _flush(self, transport: LinkTransport, acknowledges: bool) -> None:
         connection = transport.connection
         if connection is None or transport.is_slow:
             return
         try:
-            data = connection.output()
+            data = connection.output(acknowledges)
         except PeerError as error:
             transport.end("broke the rules", str(error))
             return
         if data:
             transport.write(data)
+        if self._ack_timer is None and connection.owes_ack:
+            self._ack_timer = asyncio.get_running_loop().call_later(ACK_DELAY_S, self._acknowledge)
 
     def change_gate(self, neighbour: str, settings: GateSettings) -> None:
         """Takes other settings of a gate; ConfigurationError where there is no such link."""

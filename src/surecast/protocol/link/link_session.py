@@ -258,6 +258,16 @@ class LinkSession(Generic[T]):
         """Returns the lanes whose credit was used and not given back yet, with its bytes."""
         return [(n, lane.taken - lane.released) for n, lane in self._lanes.items() if lane.taken > lane.released]
 
+    @property
+    def owes_ack(self) -> bool:
+        """True if something came that was not acknowledged, or credit was given back."""
+        return self._number_received > self._number_told or self._has_new_credit
+
+    @property
+    def owes_credit(self) -> bool:
+        """True if credit was given back that the neighbour has not been told of."""
+        return self._has_new_credit
+
     def ack(self, frames: int = 1) -> LinkAck | None:
         """Returns the acknowledgement to write now; None where it would be of fewer frames, and of no credit."""
         is_due = self._number_received >= self._number_told + frames or self._has_new_credit

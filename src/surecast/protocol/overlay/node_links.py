@@ -131,7 +131,7 @@ class NodeLinks:
             if hop != source and (hops is None or hop in hops)
         )
 
-    def output(self, neighbour: str, congested: Callable[[int, str], bool]) -> list[Written]:
+    def output(self, neighbour: str, congested: Callable[[int, str], bool], acknowledges: bool = True) -> list[Written]:
         """Returns what to write to a neighbour now, with the credit of what has gone on; PeerError as in the node."""
         session = self.sessions[neighbour]
         self.unwritten.pop(neighbour, None)
@@ -143,9 +143,10 @@ class NodeLinks:
             if tree == DETOURS or not congested(tree, neighbour):
                 session.release(tree, size)
         written: list[Written] = [*session.ready()]
-        ack = session.ack(self._settings.ack_frames)
-        if ack is not None:
-            written.append(ack)
+        if acknowledges or written or session.owes_credit:
+            ack = session.ack(self._settings.ack_frames)
+            if ack is not None:
+                written.append(ack)
         return written
 
     def next_timer(self) -> float:

@@ -227,12 +227,19 @@ class OverlayNode:
             self._demand.receive(neighbour, frame, now)
             self._end_overfull()
 
-    def output(self, neighbour: str) -> list[Written]:
+    def output(self, neighbour: str, acknowledges: bool = True) -> list[Written]:
         """Returns what to write to a neighbour now; to be called after `journal` was committed. PeerError where it
-        acknowledged nothing from one refresh to the next though too much waits for it: the connection must end."""
+        acknowledged nothing from one refresh to the next though too much waits for it: the connection must end.
+
+        Without `acknowledges` an acknowledgement alone is put off, so that several are one; see `owes_ack`."""
         if self._has_custody:
             self._pump(neighbour)
-        return self._links.output(neighbour, self._is_congested)
+        return self._links.output(neighbour, self._is_congested, acknowledges)
+
+    def owes_ack(self, neighbour: str) -> bool:
+        """Returns whether a neighbour is connected and has sent something that was not acknowledged."""
+        session = self._links.sessions[neighbour]
+        return session.is_connected and session.owes_ack
 
     def kept_for(self, neighbour: str) -> tuple[NumberedFrame[Frame], ...]:
         """Returns what was sent to a neighbour and not acknowledged yet."""

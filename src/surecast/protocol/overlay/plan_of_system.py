@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from surecast.errors import AssumptionError
 from surecast.protocol.mqtt.topics import has_wildcard
 from surecast.protocol.overlay.overlay_plan import TREES_MAX, Link, OverlayPlan, Tree
-from surecast.scenario.system import System
+
+if TYPE_CHECKING:  # a broker that runs needs no scenarios, and none of what they need
+    from surecast.scenario.system import System
 
 __all__ = ["plan_of_system"]
 

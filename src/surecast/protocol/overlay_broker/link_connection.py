@@ -65,15 +65,22 @@ class LinkConnection:
         self._pings += 1
         self._waiting.append(Ping(self._pings & 0xFFFF_FFFF, now))
 
-    def output(self) -> bytes:
-        """Returns what to write now; to be called after the journal was committed, while the transport has room."""
+    def output(self, acknowledges: bool = True) -> bytes:
+        """Returns what to write now; to be called after the journal was committed, while the transport has room.
+
+        Without `acknowledges` an acknowledgement alone is put off; `owes_ack` says if there is one."""
         waiting, self._waiting = self._waiting, []
         if self._pong is not None:
             waiting.append(self._pong)
             self._pong = None
         if self.is_up and not self.is_closed:
-            waiting += self._broker.node.output(self.neighbour)
+            waiting += self._broker.node.output(self.neighbour, acknowledges)
         return write(waiting) if waiting else b""
+
+    @property
+    def owes_ack(self) -> bool:
+        """Returns whether something of the neighbour was not acknowledged yet."""
+        return self.is_up and not self.is_closed and self._broker.node.owes_ack(self.neighbour)
 
     def close(self, now: float) -> None:
         """The connection is over, or is given up."""
