@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -91,6 +92,7 @@ def measure(options: argparse.Namespace, book: Book) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measures and prints tables; 1 if something was lost or came out of order although nothing failed."""
     options = parse(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers are ended with their benchmark
     Overlay.nice = options.nice
     prefer(os.getpid(), options.nice)
     book = Book(options.report or options.json, options.within, options.again)
