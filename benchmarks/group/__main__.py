@@ -2,6 +2,7 @@
 
     python -m benchmarks.group                      everything: about 25 minutes
     python -m benchmarks.group goals paper          some of it: goals, paper, variants, delay, order, kills, stopped
+    python -m benchmarks.group goals --loads varying "5,000/s"   some of its rows
     python -m benchmarks.group --quick              short rounds
     python -m benchmarks.group --report rows.json   tables and pictures of an earlier run
 
@@ -39,6 +40,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("experiments", nargs="*", metavar="EXPERIMENT", help=f"some of {', '.join(_EXPERIMENTS)}")
     parser.add_argument("--seconds", type=float, default=3.0, help="time of one measurement (3)")
     parser.add_argument("--rounds", type=int, default=5, help="visits of every system (5)")
+    parser.add_argument(
+        "--loads", nargs="*", default=[""], metavar="TEXT", help="goals: loads whose name contains this"
+    )
     parser.add_argument("--kills", type=int, default=12, help="leaders killed, for each kind of durability (12)")
     parser.add_argument("--quick", action="store_true", help="half a second, two rounds and two kills")
     parser.add_argument("--nats", metavar="PATH", help="where nats-server is, if not on the path")
@@ -70,7 +74,7 @@ def measure(options: argparse.Namespace, rows: list[Row]) -> None:
             folder = Path(place)
             print(f"{name}: {rounds} rounds of {seconds:g} s; load average {os.getloadavg()[0]:.1f}", flush=True)
             if name == "goals":
-                goals(folder, seconds, rounds, keep, nats)
+                goals(folder, seconds, rounds, keep, nats, options.loads)
             elif name == "paper":
                 paper(folder, seconds, rounds, keep)
             elif name == "variants":
