@@ -34,6 +34,8 @@ def loaded(code: str, *arguments: str) -> set[str]:
         "surecast.broker.cluster",
         "surecast.broker.group_run",
         "surecast.broker.broker_service",
+        "surecast.broker.overlay.overlay_service",
+        "surecast.broker.overlay.local_overlay",
         "surecast.cli.app",
         "surecast.cli.broker",
         "surecast.client",

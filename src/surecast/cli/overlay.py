@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from surecast.cli.options import AsJson, Overrides, ScenarioInput, parse_overrides, takes_groups
+from surecast.documents.units import format_duration
 from surecast.errors import AssumptionError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -72,7 +74,12 @@ def plan(
     system = source.load().system
     hosts = dict(_host(text) for text in host or ())
     overlay = write_overlay(
-        out, system.name, plan_of(system, scheme, algorithm), hosts=hosts, certificates=certificates
+        out,
+        system.name,
+        plan_of(system, scheme, algorithm),
+        hosts=hosts,
+        certificates=certificates,
+        options=_times_of(system),
     )
     if json:
         print_json(_described(overlay, out))
@@ -291,7 +298,7 @@ def _founded(
     system = Scenario.load(source, parse_overrides(settings)).system
     wanted = plan_of(system, scheme, algorithm)
     if not path.exists():
-        return _written(write_overlay(path, system.name, wanted, options=options), path)
+        return _written(write_overlay(path, system.name, wanted, options=_times_of(system) | options), path)
     there = load_overlay(path)
     if there.plan != wanted or any(name not in there.model_fields_set for name in options):
         raise ConfigurationError(
@@ -340,7 +347,10 @@ def _print_begun(overlay: LocalOverlay, as_json: bool) -> None:
 
 
 def plan_of(system: System, scheme: str | None, algorithm: str | None) -> OverlayPlan:
-    """Returns the plan of a system's overlay, with another scheme or algorithm if they are named."""
+    """Returns the plan of a system's overlay, with another scheme or algorithm if they are named.
+
+    Brokers compare their tables at every link-up, unless the scenario says that they refresh from end to end.
+    """
     from surecast.protocol.overlay.plan_of_system import plan_of_system
 
     replicas = system.delivery.replication.replicas
@@ -355,7 +365,19 @@ def plan_of(system: System, scheme: str | None, algorithm: str | None) -> Overla
         if routing not in ("", "peer-to-peer", "hierarchical"):
             raise ConfigurationError(f"--algorithm {algorithm}: write peer-to-peer or hierarchical before its name")
         algorithm, is_hierarchical = name, None if not routing else routing == "hierarchical"
-    return plan_of_system(system, scheme=scheme, algorithm=algorithm, is_hierarchical=is_hierarchical)
+    overlay_plan = plan_of_system(system, scheme=scheme, algorithm=algorithm, is_hierarchical=is_hierarchical)
+    if "refresh" in system.delivery.fault_tolerance.model_fields_set:
+        return overlay_plan
+    return replace(overlay_plan, trees=tuple(replace(tree, refresh="link") for tree in overlay_plan.trees))
+
+
+def _times_of(system: System) -> dict[str, Any]:
+    """Returns the times of a scenario that the file of its overlay has."""
+    tolerance = system.delivery.fault_tolerance
+    timeout_s = tolerance.subscription_timeout or 3 * tolerance.refresh_interval
+    if tolerance.refresh_interval <= 0 or timeout_s <= tolerance.refresh_interval:
+        return {}
+    return {"refresh": format_duration(tolerance.refresh_interval), "timeout": format_duration(timeout_s)}
 
 
 def _host(text: str) -> tuple[str, str]:

@@ -40,6 +40,8 @@ LINKS_MAX: Final = 200
 QUEUE_MAX: Final = 1_000_000
 GROUP_PATIENCE_S: Final = 5.0
 LINK_DELAY_LEAST_S: Final = 1e-3
+REFRESH_LEAST_S: Final = 0.1
+"""Brokers of a run send their subscriptions no more often than this."""
 KEPT_SCHEMES: Final = ("buffering", "bypass", "bypass-buffering")
 
 
@@ -97,7 +99,8 @@ class RunPlan:
         """The scheme of fault tolerance that a broker with durable sessions is comparable with."""
         stated = self.system.delivery.fault_tolerance.scheme
         if self.overlay is not None:
-            return "periodic-subscription" if stated == "none" else stated
+            learns = all(tree.refresh == "link" for tree in self.overlay.trees)
+            return "periodic-subscription" if stated == "none" and learns else stated
         return stated if stated in KEPT_SCHEMES else "buffering"
 
     def variant(self, subscriber: Subscriber) -> str:
@@ -158,8 +161,13 @@ class RunPlan:
         """Returns the options of an overlay's file beside its plan.
 
         Without custody, events for a neighbour that is down are lost, as the models have it: nothing is resumed.
+        Subscriptions are refreshed as often as the scenario says, scaled, but not more often than a broker can.
         """
-        return {**self.common_options(), "durability": "os", "gates": True, "resume": "0s"}
+        tolerance = self.system.delivery.fault_tolerance
+        refresh_s = max(REFRESH_LEAST_S, tolerance.refresh_interval / self.scale)
+        timeout_s = max(3 * refresh_s, (tolerance.subscription_timeout or 0.0) / self.scale)
+        times = {"refresh": format_duration(refresh_s), "timeout": format_duration(timeout_s)}
+        return {**self.common_options(), **times, "durability": "os", "gates": True, "resume": "0s"}
 
     def common_options(self) -> dict[str, Any]:
         """Returns the options that the files of a broker and of a group share."""

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from typing import Final
 
+from surecast.measurement.measurement_plan import REFRESH_LEAST_S
 from surecast.measurement.workload_drive import Measured
 from surecast.report import ReportBuilder
 
@@ -55,9 +56,17 @@ def add_overlay_figures(builder: ReportBuilder, measured: Measured, duration_s: 
         f"{reason.removeprefix('dropped: ')} {number}" for reason, number in sorted(lost.items()) if number
     )
     builder.note(
-        "demand is compared, and events in custody are sent again, at every link-up: models agree best with a short "
-        "delivery.fault_tolerance.refresh_interval and retransmission_interval"
+        "events in custody are sent again at every link-up: models agree best with a short retransmission_interval"
     )
+    tolerance = plan.system.delivery.fault_tolerance
+    if plan.overlay is not None and plan.overlay.trees[0].refresh == "link":
+        builder.note("brokers compare their tables at every link-up, as if refreshes were ideal")
+    elif tolerance.refresh_interval < REFRESH_LEAST_S * plan.scale:
+        builder.warn(
+            f"subscriptions are refreshed every {REFRESH_LEAST_S:g} s, {REFRESH_LEAST_S * plan.scale:.4g} s of the "
+            f"scenario's time, and not every {tolerance.refresh_interval:.4g} s: use a time scale of "
+            f"{tolerance.refresh_interval / REFRESH_LEAST_S:.2g} or less"
+        )
     builder.note(
         "of every broker: routing-table entries are those that neighbours had announced at the end; processor time is "
         "of the whole process, its start-up included, by events published there or received; traffic counts events "

@@ -11,7 +11,6 @@ from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, SchemeParts, Tree, scheme_parts
-from surecast.protocol.overlay.plan_of_system import plan_of_system
 
 __all__ = [
     "EventId",
@@ -20,6 +19,5 @@ __all__ = [
     "OverlayPlan",
     "SchemeParts",
     "Tree",
-    "plan_of_system",
     "scheme_parts",
 ]
