@@ -359,6 +359,11 @@ def plan_of(system: System, scheme: str | None, algorithm: str | None) -> Overla
             f"delivery.replication.replicas: {replicas}: a broker of an overlay is one process, not a group of "
             "replicas; write 1, or --set delivery.replication.replicas=1"
         )
+    if system.delivery.routing is not None and system.delivery.routing.advertisements:
+        raise AssumptionError(
+            "delivery.routing.advertisements: clients of MQTT do not say beforehand what they will publish; write "
+            "false, or --set delivery.routing.advertisements=false"
+        )
     is_hierarchical = None
     if algorithm is not None:
         routing, _, name = algorithm.rpartition(" ")

@@ -160,7 +160,11 @@ def _delivery_rows(system: System) -> Rows:
     delivery = system.delivery
     rows: Rows = []
     if delivery.routing is not None:
-        rows.append(("routing", f"{delivery.routing.scheme} {delivery.routing.algorithm}"))
+        own = len(delivery.routing.links)
+        parts = [f"{delivery.routing.scheme} {delivery.routing.algorithm}"]
+        parts += [f"another algorithm on {own} link{'s' if own != 1 else ''}"] if own else []
+        parts += ["with advertisements"] if delivery.routing.advertisements else []
+        rows.append(("routing", ", ".join(parts)))
     else:
         trees = len(set(system.overlay.trees.values()))
         rows.append(("routing", f"along {trees} topic tree{'s' if trees != 1 else ''}"))

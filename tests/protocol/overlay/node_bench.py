@@ -101,6 +101,12 @@ class NodeBench:
         self._settle(name)
         return self.said[start:]
 
+    def advertise(self, name: str, *added: JointFilter, removed: tuple[JointFilter, ...] = ()) -> list[Said]:
+        start = len(self.said)
+        self.node(name).advertise(added, removed)
+        self._settle(name)
+        return self.said[start:]
+
     def publish(self, name: str, topic: str, attributes: dict[str, Value] | None = None, **named: Any) -> list[Said]:
         start = len(self.said)
         self.node(name).publish(topic, 1, self.now, attributes=(attributes or {},), **named)

@@ -2,7 +2,8 @@
 
 The oracle evaluates every filter centrally. From the filters behind a link it also says, for each algorithm, which
 entries a broker must have for a neighbour, and so which links an event and a change of demand take. Under `mixed` each
-link has an algorithm of its own.
+link has an algorithm of its own. With advertisements, filters travel only towards brokers whose clients may publish
+what they match.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ from collections import Counter, deque
 from functools import reduce
 
 import pytest
+from tests.protocol.overlay.node_bench import NodeBench
 
+from surecast.errors import ConfigurationError
 from surecast.protocol.demand import SUMMARIES, DemandUpdate, JointFilter, joint_hull, joint_merge
+from surecast.protocol.demand.advertised_summary import AdvertisedSummary
 from surecast.protocol.filters import NOTHING, Event, Exists, Filter, Interval, StartsWith, equals
 from surecast.protocol.link import NumberedFrame
+from surecast.protocol.mqtt.topics import match
 from surecast.protocol.overlay.node_links import NodeSettings, Written
 from surecast.protocol.overlay.overlay_frames import Events, Frame
 from surecast.protocol.overlay.overlay_node import OverlayNode
@@ -66,12 +71,20 @@ def announced(algorithm: str, behind: Counter[JointFilter]) -> Counter[JointFilt
     return Counter(one for one in filters if not any(other != one and other.covers(one) for other in filters))
 
 
+def meet(a: JointFilter, b: JointFilter) -> bool:
+    """Whether some event is matched by both. Topics here have at most two levels."""
+    topics = ("A", "B", "C", "C/d", "C/other", "other")
+    is_common = any(match(a.topic, topic) and match(b.topic, topic) for topic in topics)
+    return is_common and a.content.intersects(b.content)
+
+
 class World:
     """A random tree of brokers. Each link keeps the order of its messages; among links any may be next."""
 
-    def __init__(self, seed: int, scheme: str, algorithm: str):
+    def __init__(self, seed: int, scheme: str, algorithm: str, *, has_adverts: bool = False):
         self.rng = random.Random(seed)
-        self.scheme = scheme
+        self.scheme, self.has_adverts = scheme, has_adverts
+        self.adverts: list[tuple[str, JointFilter]] = []
         self.what = f"seed {seed}, {scheme} {algorithm}"
         size = self.rng.randrange(2, 8)
         names = [f"b{n}" for n in range(size)]
@@ -84,6 +97,7 @@ class World:
             algorithm="simple" if algorithm == "mixed" else algorithm,
             algorithms=tuple(self.algorithm.items()) if algorithm == "mixed" else (),
             root="b0" if scheme == "hierarchical" else None,
+            advertisements=has_adverts,
         )
         self.plan = OverlayPlan(tuple(names), links, (tree,))
         self.nodes = {name: OverlayNode(name, self.plan, 1, NodeSettings()) for name in names}
@@ -145,6 +159,17 @@ class World:
             self.nodes[name].demand(added=[joint])
         self.flush(name)
 
+    def change_adverts(self) -> None:
+        """Somebody will publish something more, or no longer."""
+        if self.adverts and self.rng.random() < 0.4:
+            name, joint = self.adverts.pop(self.rng.randrange(len(self.adverts)))
+            self.nodes[name].advertise(removed=[joint])
+        else:
+            name, joint = self.rng.choice(self.plan.brokers), some_filter(self.rng)
+            self.adverts.append((name, joint))
+            self.nodes[name].advertise(added=[joint])
+        self.flush(name)
+
     def publish(self, name: str, event: Event) -> None:
         self.nodes[name].publish(event.class_name, 1, 0.0, qos=2, attributes=(event.values,))
         self.flush(name)
@@ -169,7 +194,20 @@ class World:
                 behind += self.wanted(far, hop)
         if any(self.algorithm_of(far, hop) == "flooding" for hop in self.plan.neighbours(far)):
             behind[EVERYTHING] += 1
+        if self.has_adverts:
+            here = self.side(far, near)
+            adverts = [advert for name, advert in self.adverts if name in here]
+            behind = Counter({joint: n for joint, n in behind.items() if any(meet(joint, one) for one in adverts)})
         return announced(self.algorithm_of(near, far), behind)
+
+    def side(self, near: str, far: str) -> set[str]:
+        """The brokers that `near` reaches over `far`."""
+        reached, ahead = {near}, [far]
+        while ahead:
+            name = ahead.pop()
+            reached.add(name)
+            ahead += [hop for hop in self.plan.neighbours(name) if hop not in reached]
+        return reached - {near}
 
     def way(self, source: str, event: Event) -> Counter[tuple[str, str]]:
         """The links that an event must take."""
@@ -258,6 +296,70 @@ def test_a_change_costs_one_message_on_each_link_whose_entries_change(scheme: st
             assert not set(frame.change.removed) & set(frame.change.added), world.what
 
 
+@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize(("scheme", "algorithm"), CASES)
+def test_with_advertisements_demand_is_announced_towards_publishers_only(
+    scheme: str, algorithm: str, seed: int
+) -> None:
+    world = World(seed, scheme, algorithm, has_adverts=True)
+    for _ in range(20):
+        for _ in range(world.rng.randrange(6)):
+            world.rng.choice((world.change, world.change, world.change_adverts))()
+            for _ in range(world.rng.randrange(4)):
+                world.step()
+        world.settle()
+        for near, far in world.directed():
+            if algorithm != "merging-exact":
+                entries = Counter(world.nodes[near].wanted_by(far, 0))
+                assert entries == world.wanted(near, far), f"{world.what}: {near} for {far}"
+        for source in world.plan.brokers:
+            event = some_event(world.rng)
+            if not any(name == source and advert.matches(event) for name, advert in world.adverts):
+                continue
+            world.sent.clear()
+            world.delivered.clear()
+            world.publish(source, event)
+            world.settle()
+            due = sorted({(name, event.class_name) for name, joint in world.active if joint.matches(event)})
+            assert sorted(world.delivered) == due, f"{world.what}: {event} from {source}"
+            if algorithm != "merging-exact":
+                taken = Counter((near, far) for near, far, _ in world.sent)
+                assert taken == world.way(source, event), f"{world.what}: {event} from {source}"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_broker_in_the_middle_that_is_restarted_makes_nobody_forget_what_is_advertised_and_wanted(
+    scheme: str,
+) -> None:
+    links = (("b0", "b1"), ("b1", "b2"))
+    tree = Tree(links, root="b2" if scheme == "hierarchical" else None, advertisements=True)
+    bench = NodeBench(OverlayPlan(("b0", "b1", "b2"), links, (tree,)), NodeSettings(resume_s=0.0))
+    source, home = ("b2", "b0") if scheme == "hierarchical" else ("b0", "b2")
+    joint = JointFilter("A", Filter(None, {"x": Interval(1, 3)}))
+    bench.advertise(source, JointFilter("A"))
+    bench.demand(home, joint)
+    assert bench.node(source).wanted_by("b1", 0) == [joint]
+    bench.crash("b1")
+    bench.start("b1")
+    bench.join((source, "b1"))
+    assert bench.node(source).wanted_by("b1", 0) == [joint], "b1 does not know yet what is behind its other link"
+    bench.join((home, "b1"))
+    assert bench.node(source).wanted_by("b1", 0) == [joint]
+    bench.forget()
+    bench.publish(source, "A", {"x": 2})
+    assert [name for name, _ in bench.delivered] == [home]
+    bench.advertise(source, removed=(JointFilter("A"),))
+    assert bench.node(source).wanted_by("b1", 0) == []
+    bench.publish(source, "A", {"x": 2})
+    assert bench.node(source).accounts.unadvertised == 1
+
+
+def test_advertisements_need_demand_that_is_refreshed_by_link() -> None:
+    links = (("b0", "b1"),)
+    with pytest.raises(ConfigurationError, match=r"trees\[0\].advertisements: they need refresh 'link'"):
+        OverlayPlan(("b0", "b1"), links, (Tree(links, refresh="end-to-end", advertisements=True),))
+
+
 def control_messages(seed: int, scheme: str, algorithm: str, gaps: bool) -> int:
     """How many changes of demand a history of 60 changes takes; with gaps each one settles before the next."""
     world = World(seed, scheme, algorithm)
@@ -290,3 +392,9 @@ def test_a_node_that_forgets_to_pass_a_change_on_is_noticed(monkeypatch: pytest.
     monkeypatch.setattr(summary, "change", lambda self, removed=(), added=(): change(self, (), added))
     with pytest.raises(AssertionError):
         test_the_tables_hold_what_the_algorithm_says("peer-to-peer", "covering", 1)
+
+
+def test_demand_that_is_announced_whatever_is_advertised_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(AdvertisedSummary, "_is_met", lambda self, joint: True)
+    with pytest.raises(AssertionError):
+        test_with_advertisements_demand_is_announced_towards_publishers_only("peer-to-peer", "simple", 1)

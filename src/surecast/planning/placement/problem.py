@@ -16,6 +16,7 @@ from surecast.planning.placement.plain import PlainPlacements
 from surecast.prediction.capacity.filter_statistics import statistics_of as statistics_of_filters
 from surecast.prediction.capacity.kernel_overlay import PlacementArrays
 from surecast.prediction.capacity.kernel_tables import FilterFunctions, ForwardingTables, forwarding_tables
+from surecast.prediction.capacity.unpredicted import refuse_unpredicted
 from surecast.scenario import Scenario, System
 from surecast.scenario.build.collect import Collector
 from surecast.scenario.build.failures import FailureTable
@@ -216,6 +217,7 @@ def _checked(system: System, scenario: Scenario) -> tuple[Network, ClassWorkload
             f"{system.name} has no filter classes: placement is by the capacity of content-based routing, which needs "
             "workload.classes, workload.clients, workload.subscriptions and workload.publications"
         )
+    refuse_unpredicted(system)
     if system.network is None or not overlay.candidates:
         raise AssumptionError(f"{system.name} has no candidates: say in overlay.candidates where brokers may stand")
     for broker in overlay.brokers:

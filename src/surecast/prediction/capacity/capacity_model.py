@@ -15,6 +15,7 @@ from surecast.prediction.capacity.filter_probabilities import LAWS, ROUTINGS
 from surecast.prediction.capacity.filter_statistics import FilterStatistics, statistics_of
 from surecast.prediction.capacity.overlay_tree import BrokerTree, broker_tree
 from surecast.prediction.capacity.service_times import Services, services_of
+from surecast.prediction.capacity.unpredicted import refuse_unpredicted
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
 from surecast.scenario.system import ClassWorkload, Matching, System
@@ -224,6 +225,7 @@ def capacity_model(system: System, *, shared_directions: bool = True) -> Capacit
             f"{system.name} has no filter classes: the capacity model needs workload.classes, workload.clients, "
             "workload.subscriptions and workload.publications"
         )
+    refuse_unpredicted(system)
     tree = broker_tree(overlay)
     publications, subscriptions, factor, count, statistics = _distinct_classes(workload, tree.brokers)
     lifetime_s = workload.lifetime.mean_s

@@ -8,6 +8,7 @@ from dataclasses import replace
 from surecast.errors import SaturationError
 from surecast.prediction.capacity.capacity_figures import queue_name
 from surecast.prediction.capacity.capacity_model import ALGORITHMS, capacity_model
+from surecast.prediction.capacity.unpredicted import unpredicted_fields
 from surecast.scenario.saturation import event_loads
 from surecast.scenario.system import ClassWorkload, System
 
@@ -15,7 +16,10 @@ __all__ = ["refuse_overloaded_classes"]
 
 
 def refuse_overloaded_classes(system: System, workload: ClassWorkload, algorithms: Sequence[str] | None = None) -> None:
-    """Refuses classes that the scenario's own routing, or each of the algorithms, cannot carry."""
+    """Refuses classes that the scenario's own routing, or each of the algorithms, cannot carry. Of routing without
+    formulas the load is not known beforehand."""
+    if unpredicted_fields(system):
+        return
     chosen = list(ALGORITHMS if algorithms is None else algorithms)
     own = system.delivery.routing
     if own is not None and algorithms is None:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from surecast.errors import PeerError
+from surecast.protocol.demand.advertised_summary import AdvertisedSummary
 from surecast.protocol.demand.demand_table import DemandTable
 from surecast.protocol.demand.filter_hashes import DEPTH, FANOUT, FilterHashes, Sum
 from surecast.protocol.demand.joint_filter import JointFilter
@@ -83,7 +84,15 @@ class TreeDemand:
     ['b3']
     """
 
-    def __init__(self, tree: int, algorithms: Mapping[str, str], parent: str | None = None, is_rooted: bool = False):
+    def __init__(
+        self,
+        tree: int,
+        algorithms: Mapping[str, str],
+        parent: str | None = None,
+        is_rooted: bool = False,
+        *,
+        is_advertised: bool = False,
+    ):
         self.tree = tree
         always = [name for name, algorithm in algorithms.items() if algorithm == FLOODING or name == parent]
         self.table = DemandTable([LOCAL, *algorithms], always, by_topic=[LOCAL])
@@ -93,7 +102,12 @@ class TreeDemand:
         self._heard = tuple(name for name in told if name != parent)
         if is_rooted:
             told = [name for name in told if name == parent]
-        self._summaries: dict[str, DemandSummary] = {name: SUMMARIES[algorithms[name]]() for name in told}
+        self._summaries: dict[str, DemandSummary | AdvertisedSummary] = {}
+        for name in told:
+            summary = SUMMARIES[algorithms[name]]()
+            self._summaries[name] = AdvertisedSummary(summary) if is_advertised else summary
+        self._silent = dict.fromkeys(told if is_advertised else ())
+        """The neighbours that have not told yet what is advertised behind them: what they want is not known to them."""
         self._announced = {name: FilterHashes() for name in told}
         self._synced = dict.fromkeys(self._heard, False)
         self._unknown = dict.fromkeys(self._heard)
@@ -114,6 +128,20 @@ class TreeDemand:
         """Takes in a change of the demand of the broker's own clients; returns what to send to whom."""
         gone = tuple([joint for joint in removed if joint.content.satisfiable])
         return self._apply(LOCAL, DemandChange(gone, tuple([joint for joint in added if joint.content.satisfiable])))
+
+    def advertised(self, neighbour: str, change: DemandChange) -> _Outgoing:
+        """Takes in a change of what is advertised behind a neighbour; returns what to announce to it."""
+        summary = self._summaries.get(neighbour)
+        if not isinstance(summary, AdvertisedSummary):
+            return []
+        return self._announced_to(neighbour, summary.advertise(change.removed, change.added))
+
+    def advertised_all(self, neighbour: str) -> _Outgoing:
+        """A neighbour has told all that is advertised behind it; returns the answers that waited for that."""
+        if neighbour not in self._silent:
+            return []
+        del self._silent[neighbour]
+        return self._answer_asked()
 
     def compare(self, neighbour: str, is_resumed: bool = False) -> _Outgoing:
         """Begins a comparison with a neighbour, at a link-up or a refresh; `is_resumed` says that no update is lost."""
@@ -158,6 +186,7 @@ class TreeDemand:
     def settle(self) -> _Outgoing:
         """Ends the grace period: comparisons are answered with what is known."""
         self._unknown.clear()
+        self._silent.clear()
         return self._answer_asked()
 
     def restore(self, neighbour: str, filters: Iterable[JointFilter]) -> None:
@@ -180,7 +209,9 @@ class TreeDemand:
         return frames
 
     def _announce(self, name: str, removed: Iterable[JointFilter], added: Iterable[JointFilter]) -> _Outgoing:
-        change = self._summaries[name].change(removed, added)
+        return self._announced_to(name, self._summaries[name].change(removed, added))
+
+    def _announced_to(self, name: str, change: DemandChange | None) -> _Outgoing:
         if change is None:
             return []
         self._announced[name].change(change.removed, change.added)
@@ -225,7 +256,7 @@ class TreeDemand:
 
     def _answer(self, neighbour: str, sums: Sequence[Sum]) -> _Outgoing:
         """The announcer's side: its root, with the sums below those of the holder that differ, behind whole buckets."""
-        if any(name != self._arounds.get(neighbour, neighbour) for name in self._unknown):
+        if not self._can_answer(self._arounds.get(neighbour, neighbour)):
             self._asked[neighbour] = None
             return []
         announced = self._announced[self._arounds.get(neighbour, neighbour)]
@@ -239,12 +270,16 @@ class TreeDemand:
         frames.append((neighbour, DemandHashes(self.tree, "announced", (announced.root, *deeper))))
         return frames
 
+    def _can_answer(self, hop: str) -> bool:
+        """Whether it is known what is behind all other links, and what a neighbour advertises."""
+        return hop not in self._silent and all(other == hop for other in self._unknown)
+
     def _answer_asked(self) -> _Outgoing:
         """Takes up the comparisons that had to wait."""
         frames: _Outgoing = []
         for name in list(self._asked):
             hop = self._arounds.get(name, name)
-            if all(other == hop for other in self._unknown):
+            if self._can_answer(hop):
                 del self._asked[name]
                 frames.append((name, DemandHashes(self.tree, "announced", (self._announced[hop].root,))))
         return frames

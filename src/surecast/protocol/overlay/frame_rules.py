@@ -50,7 +50,8 @@ def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, 
         elif isinstance(frame, Detoured):
             _check_detour(plan, receiver, neighbour, frame)
         elif not isinstance(frame, UnknownFrame):
-            if not plan.joins(frame.tree, receiver, neighbour):
+            tree = frame.tree - TREES_MAX if plan.has_adverts(frame.tree) else frame.tree
+            if not plan.joins(tree, receiver, neighbour):
                 raise PeerError(f"{neighbour} sent demand on tree {frame.tree}, on which it is no neighbour")
             if isinstance(frame, Subscription):
                 _check_subscription(plan, neighbour, frame)

@@ -44,6 +44,8 @@ class NodeAccounts:
     too_old: int = 0
     expired: int = 0
     delivered: int = 0
+    unadvertised: int = 0
+    """Events published on a tree with advertisements, to a topic that nobody here had advertised."""
     subscriptions_lost: int = 0
     """Subscriptions that were to be refreshed from end to end over a link that was down."""
     hops: dict[str, HopAccounts] = field(default_factory=dict)

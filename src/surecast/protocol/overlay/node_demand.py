@@ -27,13 +27,16 @@ from surecast.protocol.link import CONTROL
 from surecast.protocol.overlay.node_accounts import NodeAccounts
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
 from surecast.protocol.overlay.overlay_frames import Detoured
-from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
 
 __all__ = ["DISK_KINDS", "NodeDemand"]
 
 DISK_KINDS = frozenset({"demand", "subscription"})
 """The kinds of records on disk that are about demand; the kind is the first part of a key."""
+
+_ADVERTS_BY = "covering"
+"""The algorithm by which advertisements are announced, on every link."""
 
 
 class NodeDemand:
@@ -65,7 +68,13 @@ class NodeDemand:
             if tree.refresh == "end-to-end":
                 self._subscriptions[number] = self._make_subscriptions(number, incarnation)
             else:
-                self._trees[number] = TreeDemand(number, *self._shape(number))
+                self._trees[number] = TreeDemand(number, *self._shape(number), is_advertised=tree.advertisements)
+        self._adverts = {
+            number: TreeDemand(number + TREES_MAX, dict.fromkeys(plan.tree_neighbours(number, name), _ADVERTS_BY))
+            for number, tree in enumerate(plan.trees)
+            if tree.advertisements
+        }
+        """What is advertised behind each link, on trees with advertisements: it travels as demand does, to all."""
         self._tables = {number: demand.table for number, demand in self._trees.items()}
         self._arounds: dict[tuple[int, str, str], str] = {}
 
@@ -111,6 +120,17 @@ class NodeDemand:
             else:
                 self._spread(number, self._subscriptions[number].local(*mine))
 
+    def advertise(self, added: Iterable[JointFilter], removed: Iterable[JointFilter]) -> None:
+        """Takes in a change of what the broker's own clients will publish."""
+        changes = (tuple(added), tuple(removed))
+        for number, adverts in self._adverts.items():
+            mine = [[joint for joint in joints if number in self._plan.trees_for(joint.topic)] for joints in changes]
+            self._tell_adverts(number, adverts.local(*mine))
+
+    def is_advertised(self, tree: int, topic: str) -> bool:
+        """Returns whether the broker's own clients have said that they will publish to a topic, where they have to."""
+        return tree not in self._adverts or LOCAL in self._adverts[tree].table.find(topic).always
+
     def refresh(self, joint: JointFilter) -> None:
         """Sends what the broker's own clients want again, on trees that are refreshed from end to end."""
         for number in self._plan.trees_for(joint.topic):
@@ -132,11 +152,15 @@ class NodeDemand:
     def compare(self, neighbour: str, is_resumed: bool) -> None:
         """Begins to compare demand with a neighbour; `is_resumed` says that no frame of it is lost."""
         for number in self._links.trees_of(neighbour):
+            if number in self._adverts:
+                self._tell_adverts(number, self._adverts[number].compare(neighbour, is_resumed=is_resumed))
             if number in self._trees:
                 self._tell(number, self._trees[number].compare(neighbour, is_resumed=is_resumed))
 
     def settle(self) -> None:
         """Ends the grace period: comparisons are answered with what is known."""
+        for number, adverts in self._adverts.items():
+            self._tell_adverts(number, adverts.settle())
         for number, demand in self._trees.items():
             self._tell(number, demand.settle())
 
@@ -146,6 +170,8 @@ class NodeDemand:
             self._take(neighbour, frame, now)
         elif frame.tree in self._trees:
             self._tell(frame.tree, self._trees[frame.tree].receive(neighbour, frame))
+        elif (number := frame.tree - TREES_MAX) in self._adverts:
+            self._tell_adverts(number, self._adverts[number].receive(neighbour, frame))
         else:
             raise PeerError(f"{neighbour} compares demand on tree {frame.tree}, which is refreshed from end to end")
 
@@ -221,6 +247,22 @@ class NodeDemand:
             if target:
                 self._tell_around(tree, hop, target, frame)
             elif self._links.put_control(to, frame):
+                self.overfull[to] = None
+
+    def _tell_adverts(self, tree: int, frames: list[tuple[str, DemandFrame]]) -> None:
+        """Sends advertisements, and the demand that they meet or meet no more."""
+        adverts, demand = self._adverts[tree], self._trees[tree]
+        self._put(frames)
+        for source, change in adverts.changed:
+            self._tell(tree, demand.advertised(source, change))
+        adverts.changed.clear()
+        for hop in self._plan.tree_neighbours(tree, self.name):
+            if hop not in adverts.unknown:
+                self._tell(tree, demand.advertised_all(hop))
+
+    def _put(self, frames: list[tuple[str, DemandFrame]]) -> None:
+        for to, frame in frames:
+            if self._links.put_control(to, frame):
                 self.overfull[to] = None
 
     def _tell_around(self, tree: int, hop: str, target: str, frame: DemandFrame) -> None:

@@ -107,6 +107,12 @@ class OverlayNode:
         self._demand.change(added, removed)
         self._end_overfull()
 
+    def advertise(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> None:
+        """Takes in what the broker's own clients will publish, and no longer. On trees with advertisements events that
+        were not advertised reach those only whose demand came here for another reason."""
+        self._demand.advertise(added, removed)
+        self._end_overfull()
+
     def refresh(self, joint: JointFilter) -> None:
         """Sends again what the broker's own clients want, on trees that are refreshed from end to end; so does a tick
         every R."""
@@ -138,6 +144,8 @@ class OverlayNode:
         self._number += count
         batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body, publisher)
         self.accounts.published += count
+        if not self._demand.is_advertised(tree, topic):
+            self.accounts.unadvertised += count
         events = Events(tree, batch, "" if is_assured else self.name)
         self._accept(events, _CORE if is_delivered else LOCAL, now, frame_bytes(events))
         return batch

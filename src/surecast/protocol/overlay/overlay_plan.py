@@ -66,6 +66,7 @@ class Tree:
     `algorithm` says what of the demand behind a link is announced over it; `algorithms` names it for single links.
     `refresh` says how a broker that has lost its table has it again: `link`, by a comparison at every link-up, or
     `end-to-end`, when the home brokers send their subscriptions again. Then there are no summaries.
+    With `advertisements`, demand is announced only towards publishers that have advertised what meets it.
     """
 
     links: tuple[Link, ...]
@@ -74,6 +75,7 @@ class Tree:
     algorithms: tuple[tuple[Link, str], ...] = ()
     root: str | None = None
     refresh: Literal["link", "end-to-end"] = "link"
+    advertisements: bool = False
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,10 @@ class OverlayPlan:
     def names(self) -> frozenset[str]:
         """The names of the brokers, as a set."""
         return self._names
+
+    def has_adverts(self, plane: int) -> bool:
+        """Returns whether a number is that of the advertisements of a tree: `TREES_MAX` more than the tree's."""
+        return 0 <= plane - TREES_MAX < len(self.trees) and self.trees[plane - TREES_MAX].advertisements
 
     def joins(self, tree: int, broker: str, other: str) -> bool:
         """Returns whether there is such a tree, and two brokers are neighbours on it."""
@@ -223,6 +229,8 @@ def _check_tree(plan: OverlayPlan, where: str, tree: Tree, pairs: set[Link]) -> 
         raise ConfigurationError(f"plan: {where}.root: {tree.root!r} is no broker of the overlay")
     if tree.refresh not in ("link", "end-to-end"):
         raise ConfigurationError(f"plan: {where}.refresh: {tree.refresh!r}; write 'link' or 'end-to-end'")
+    if tree.advertisements and tree.refresh != "link":
+        raise ConfigurationError(f"plan: {where}.advertisements: they need refresh 'link', not {tree.refresh!r}")
     known = (FLOODING, *SUMMARIES)
     if tree.algorithm not in known:
         raise ConfigurationError(f"plan: {where}.algorithm: no {tree.algorithm!r}; use one of {', '.join(known)}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from surecast.errors import AssumptionError
+from surecast.protocol.demand import FLOODING
 from surecast.protocol.mqtt.topics import has_wildcard
 from surecast.protocol.overlay.overlay_plan import TREES_MAX, Link, OverlayPlan, Tree
 
@@ -18,11 +19,17 @@ _ALGORITHM = "covering"
 
 
 def plan_of_system(
-    system: System, *, scheme: str | None = None, algorithm: str | None = None, is_hierarchical: bool | None = None
+    system: System,
+    *,
+    scheme: str | None = None,
+    algorithm: str | None = None,
+    is_hierarchical: bool | None = None,
+    refresh: Literal["link", "end-to-end"] = "link",
 ) -> OverlayPlan:
     """Returns the plan of a system: its brokers and links, and one tree for all topics that travel on the same links.
 
     Scheme and algorithm are those of the scenario unless others are given. Other topics travel on the first tree.
+    `refresh` is how a broker that has lost its table has it again (`Tree`).
     AssumptionError where the system cannot be such an overlay.
 
     >>> from surecast.scenario import Scenario
@@ -47,9 +54,20 @@ def plan_of_system(
             f"at most {TREES_MAX}; write overlay.topic_trees: {{root: {names[0]}}}, or roots for fewer trees"
         )
     root = names[overlay.root] if is_hierarchical else None
+    by_link = () if routing is None else tuple((each.between, each.algorithm) for each in routing.links)
+    advertisements = routing is not None and routing.advertisements and algorithm != FLOODING
     chosen = scheme if scheme is not None else system.delivery.fault_tolerance.scheme
     trees = tuple(
-        Tree(tuple(pairs[i] for i in links), chosen, algorithm, root=root, refresh="end-to-end") for links in used
+        Tree(
+            own := tuple(pairs[i] for i in links),
+            chosen,
+            algorithm,
+            tuple((link, name) for link, name in by_link if link in own or link[::-1] in own),
+            root=root,
+            refresh=refresh,
+            advertisements=advertisements,
+        )
+        for links in used
     )
     prefixes: dict[str, tuple[int, ...]] = {"": (0,)}
     if len(used) > 1:

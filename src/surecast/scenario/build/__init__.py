@@ -87,6 +87,13 @@ def _check_delivery(
         hint = "build the links as a tree, or leave out routing to use one tree per topic"
         message = f"{routing.algorithm} routing needs an overlay without cycles, and there is the cycle {cycle}"
         collect.add(("delivery", "routing"), message, hint)
+    if routing is not None:
+        names = {frozenset((overlay.brokers[link.a].name, overlay.brokers[link.b].name)) for link in overlay.links}
+        for place, each in enumerate(routing.links):
+            if frozenset(each.between) not in names:
+                message = f"there is no link between {each.between[0]} and {each.between[1]}"
+                hint = "name two brokers that a link of the overlay joins"
+                collect.add(("delivery", "routing", "links", place, "between"), message, hint)
     dropping = scenario.delivery.dropping
     automatic = "auto" in (dropping.join_probability, dropping.lifetime, dropping.buffer_size)
     if automatic or dropping.policy == "optimal":

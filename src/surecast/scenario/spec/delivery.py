@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from surecast.documents.units import Duration, PositiveDuration, Size
-from surecast.documents.validation import Int
+from surecast.documents.validation import Int, Name
 from surecast.scenario.spec.base import Probability, ScenarioPart
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Dropping",
     "FaultTolerance",
     "Gossip",
+    "LinkRouting",
     "Replication",
     "Retransmission",
     "Routing",
@@ -28,6 +29,15 @@ SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffe
 """The schemes of fault tolerance, as files and reports name them."""
 
 
+class LinkRouting(ScenarioPart):
+    """The routing algorithm of one link of the overlay, where it differs from that of the others."""
+
+    between: tuple[Name, Name]
+    """The two brokers."""
+    algorithm: Literal["flooding", "simple", "identity", "covering", "merging"]
+    """When a subscription is passed on over this link, in both directions."""
+
+
 class Routing(ScenarioPart):
     """Content-based routing in an acyclic overlay."""
 
@@ -35,11 +45,20 @@ class Routing(ScenarioPart):
     """Whether subscriptions spread to all neighbours or only towards the root."""
     algorithm: Literal["flooding", "simple", "identity", "covering", "merging"] = "simple"
     """When a subscription is passed on."""
+    links: tuple[LinkRouting, ...] = ()
+    """Links with an algorithm of their own (hybrid routing)."""
+    advertisements: bool = False
+    """Whether publishers advertise the classes that they publish, and subscriptions travel only towards them."""
 
     @model_validator(mode="after")
     def _flooding(self) -> Self:
         if self.algorithm == "flooding" and self.scheme == "hierarchical":
             raise PydanticCustomError("routing", "flooding has no hierarchical form; write scheme: peer-to-peer")
+        if self.algorithm == "flooding" and self.advertisements:
+            raise PydanticCustomError("routing", "flooding passes no subscription on; leave advertisements out")
+        pairs = [frozenset(each.between) for each in self.links]
+        if len(set(pairs)) < len(pairs):
+            raise PydanticCustomError("routing", "links: each link stands there once")
         return self
 
 

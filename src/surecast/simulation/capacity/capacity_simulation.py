@@ -194,6 +194,15 @@ def _builder(plan: RoutingPlan, settings: Settings, runs: dict[str, int]) -> Rep
     builder.note("worst-path delays are the largest sums of mean delays over paths in use, with measured waiting times")
     if any(algorithm.startswith("hierarchical") for algorithm in settings.algorithms):
         builder.note(f"the root of the hierarchy is broker {plan.names[system.overlay.root]}")
+    routing = system.delivery.routing
+    if routing is not None and routing.links:
+        links = ", ".join(f"{each.between[0]}--{each.between[1]} {each.algorithm}" for each in routing.links)
+        builder.note(f"links with an algorithm of their own, under every algorithm: {links} (delivery.routing.links)")
+    if routing is not None and routing.advertisements:
+        builder.note(
+            "publishers have advertised their classes before time begins, and subscriptions travel towards them only "
+            "(delivery.routing.advertisements); worst-path delays are over all paths nevertheless"
+        )
     if system.network is not None:
         ways = "one queue" if plan.shared_directions else "a queue each"
         builder.note(

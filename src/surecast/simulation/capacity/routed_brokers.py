@@ -6,6 +6,7 @@ two nodes say to each other keeps their link alive: it comes at once and costs n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import inf
 from typing import Final, TypeAlias
 
@@ -65,6 +66,10 @@ class RoutedBroker:
             self._neighbours[hop].node.receive(self.node.name, written, 0.0)
         return bool(said)
 
+    def advertise(self, topics: Iterable[str]) -> None:
+        """Says which topics clients of this broker will publish to."""
+        self.node.advertise(added=[JointFilter(topic) for topic in topics])
+
     def subscribe(self, subscriber: str, joint: JointFilter) -> _Sent:
         """Takes a subscription; nothing happens if the subscriber has the same one already."""
         clients = self._clients.get(joint.topic)
@@ -121,7 +126,7 @@ class RoutedBroker:
 
 
 def routed_brokers(plan: RoutingPlan, algorithm: str) -> list[RoutedBroker]:
-    """Returns the brokers, with all links up and no subscriptions yet."""
+    """Returns the brokers, with all links up, with advertisements known everywhere, and no subscriptions yet."""
     scheme, _, name = algorithm.rpartition(" ")
     overlay = plan_of_system(plan.system, scheme="none", algorithm=name, is_hierarchical=scheme == "hierarchical")
     brokers = [
@@ -139,6 +144,11 @@ def routed_brokers(plan: RoutingPlan, algorithm: str) -> list[RoutedBroker]:
         hellos = one.hello(b), other.hello(a)
         one.link_up(b, hellos[1], 0.0)
         other.link_up(a, hellos[0], 0.0)
+    if overlay.trees[0].advertisements:
+        publishing = plan.workload.by_broker(plan.workload.publication_rate_per_s, plan.brokers) > 0
+        for broker, is_published in zip(brokers, publishing.T.tolist(), strict=True):
+            classes = zip(plan.workload.classes, is_published, strict=True)
+            broker.advertise([each.name for each, is_own in classes if is_own])
     while sum(broker.settle() for broker in brokers):
         pass
     return brokers

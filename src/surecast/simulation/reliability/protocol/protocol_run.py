@@ -54,7 +54,7 @@ def simulate_world(
     chosen = options or Options()
     refuse_unknown("scheme", [scheme], SCHEMES)
     _check(system, duration_s, warm_up_s, chosen)
-    plan = plan_of_system(system, scheme=scheme)
+    plan = plan_of_system(system, scheme=scheme, refresh="end-to-end")
     interval_s = _given(chosen.refresh_s, system.delivery.fault_tolerance.refresh_interval)
     settings = _settings(system, plan, chosen, interval_s)
     replay = f"simulate_world(system, {scheme!r}, duration_s={duration_s!r}, seed={seed!r}"

@@ -1,0 +1,152 @@
+"""Algorithms by link and advertisements, which are simulated and not predicted: against paths counted by hand."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from surecast.errors import AssumptionError, ScenarioError
+from surecast.prediction.capacity import predict_capacity
+from surecast.scenario import System, build, parse_text
+from surecast.simulation.capacity import ALGORITHMS, simulate_routing
+from surecast.simulation.capacity.routing_plan import Settings, make_plan
+from surecast.simulation.capacity.routing_run import simulate_run
+from surecast.simulation.capacity.run_sums import RunResult
+
+_CONTROL = 1
+
+
+def tree(seed: int, routing: str, *, brokers: int = 6, capacity: str = ", capacity: 60/s") -> System:
+    rng = random.Random(seed)
+    links = [f"[b{rng.randrange(i)}, b{i}]" for i in range(1, brokers)]
+    clients = [f"{{name: c{i}, home: b{rng.randrange(brokers)}}}" for i in range(8)]
+    text = f"""
+    surecast: 1
+    name: tree {seed}
+    overlay:
+      brokers: [{", ".join(f"{{name: b{i}{capacity}}}" for i in range(brokers))}]
+      links: [{", ".join(links)}]
+      root: b{rng.randrange(brokers)}
+    workload:
+      classes: [{{name: k, count: 3}}]
+      clients: [{", ".join(clients)}]
+      subscriptions: {{active: 40, lifetime: 8s}}
+      publications: 25/s
+    delivery: {{routing: {routing}}}
+    """
+    return build(parse_text(text))
+
+
+def published_by(system: System, clients: set[int]) -> System:
+    """The system in which some clients alone publish, as much as all did."""
+    workload = system.class_workload
+    assert workload is not None
+    rates = workload.publication_rate_per_s
+    chosen = np.isin(np.arange(rates.shape[1]), sorted(clients))
+    alone = np.where(chosen, rates.sum(axis=1, keepdims=True) / chosen.sum(), 0.0)
+    return replace(system, class_workload=replace(workload, publication_rate_per_s=alone))
+
+
+def run(system: System, algorithm: str, *, seed: int = 1, check: bool = False) -> RunResult:
+    settings = Settings(algorithms=(algorithm,), duration_s=20.0, warm_up_s=0.0, seed=seed, check=check)
+    return simulate_run(make_plan(system), settings, algorithm, 0)
+
+
+MIXED = "{links: [{between: [b0, b1], algorithm: flooding}, {between: [b5, b%d], algorithm: identity}]}"
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_settled_subscribers_get_each_event_once_whatever_the_algorithms_of_links(seed: int, algorithm: str) -> None:
+    rng = random.Random(seed)
+    parent = [rng.randrange(i) for i in range(1, 6)][-1]
+    system = tree(seed, f"{{advertisements: true, {(MIXED % parent)[1:]}")
+    assert run(system, algorithm, seed=seed, check=True).checked > 300
+    assert run(published_by(system, {2, 5}), algorithm, seed=seed, check=True).checked > 300
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_where_everybody_publishes_everything_everywhere_advertisements_change_nothing(algorithm: str) -> None:
+    systems = []
+    for advertised in ("false", "true"):
+        system = tree(3, f"{{advertisements: {advertised}}}")
+        workload = system.class_workload
+        assert workload is not None
+        homes = tuple(i % 6 for i in range(len(workload.client_home)))
+        systems.append(replace(system, class_workload=replace(workload, client_home=homes)))
+    plain, advertised_too = (run(system, algorithm) for system in systems)
+    assert (plain.sent == advertised_too.sent).all()
+    assert (plain.remote_s == advertised_too.remote_s).all()
+    assert (plain.delays == advertised_too.delays).all()
+
+
+@pytest.mark.parametrize("seed", [4, 5, 6])
+def test_with_one_publisher_a_subscription_costs_the_links_to_its_broker(seed: int) -> None:
+    """Under simple routing each change is sent over each link between the two homes, and nowhere else."""
+    system = published_by(tree(seed, "{advertisements: true}", capacity=""), {0})
+    workload = system.class_workload
+    assert workload is not None
+    plan = make_plan(system)
+    home = workload.client_home[0]
+    towards: dict[int, int] = {}
+    ahead = [home]
+    for broker in ahead:
+        for link in plan.leaving(broker):
+            if plan.head[link] not in (home, *towards):
+                towards[plan.head[link]] = (link + plan.links) % (2 * plan.links)
+                ahead.append(plan.head[link])
+    result = run(system, "peer-to-peer simple", seed=seed)
+    changes = result.received[_CONTROL] - np.bincount(
+        list(plan.head), weights=result.sent[_CONTROL], minlength=plan.brokers
+    )
+    expected = np.zeros(2 * plan.links)
+    for broker, number in enumerate(changes):
+        at = broker
+        while at != home:
+            expected[towards[at]] += number
+            at = plan.head[towards[at]]
+    assert changes.sum() > 100
+    assert (result.sent[_CONTROL] == expected).all()
+    without = run(published_by(tree(seed, "{}", capacity=""), {0}), "peer-to-peer simple", seed=seed)
+    assert (without.sent[0] == result.sent[0]).all(), "events take the same ways"
+    assert without.sent[_CONTROL].sum() == changes.sum() * plan.links
+
+
+def test_a_link_of_its_own_algorithm_has_the_messages_of_that_algorithm() -> None:
+    """On a chain of two brokers the one link decides."""
+    common: dict[str, Any] = {"brokers": 2}
+    for algorithm in ("flooding", "identity", "merging"):
+        alone = run(tree(7, "{}", **common), "flooding" if algorithm == "flooding" else f"peer-to-peer {algorithm}")
+        routing = f"{{links: [{{between: [b1, b0], algorithm: {algorithm}}}]}}"
+        assert (run(tree(7, routing, **common), "peer-to-peer simple").sent == alone.sent).all()
+
+
+def test_it_is_refused_by_field_where_there_are_no_formulas() -> None:
+    with pytest.raises(AssumptionError, match=r"delivery\.routing\.advertisements is simulated and not predicted yet"):
+        predict_capacity(tree(1, "{advertisements: true}"))
+    by_link = tree(1, "{links: [{between: [b0, b1], algorithm: flooding}]}")
+    with pytest.raises(AssumptionError, match=r"delivery\.routing\.links is simulated and not predicted yet"):
+        predict_capacity(by_link)
+    report = simulate_routing(by_link, ["peer-to-peer covering"], duration_s=1, warm_up_s=0, runs=1, seed=1)
+    assert any("b0--b1 flooding" in note for note in report.info.notes)
+
+
+@pytest.mark.parametrize(
+    ("routing", "wrong"),
+    [
+        ("{links: [{between: [b0, b9], algorithm: simple}]}", "there is no link between b0 and b9"),
+        ("{links: [{between: [b0, b1], algorithm: gossip}]}", "links\\[0\\].algorithm"),
+        (
+            "{links: [{between: [b0, b1], algorithm: simple}, {between: [b1, b0], algorithm: identity}]}",
+            "each link stands there once",
+        ),
+        ("{algorithm: flooding, advertisements: true}", "flooding passes no subscription on"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(routing: str, wrong: str) -> None:
+    with pytest.raises(ScenarioError, match=wrong):
+        tree(1, routing)
