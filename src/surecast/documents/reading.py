@@ -26,6 +26,8 @@ _FLOAT = re.compile(r"[-+]?(?:\d[\d_]*\.[\d_]*|\.\d[\d_]*|\d[\d_]*)(?:[eE][-+]?\
 CORE_TYPES = ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value")
 CORE_TAGS = {f"tag:yaml.org,2002:{name}" for name in CORE_TYPES}
 
+_OTHER_LINE_ENDS = ("\x85", "\u2028", "\u2029")
+
 
 def read_source(path: Path, kind: DocumentKind = SCENARIO) -> Source:
     """Reads a file; whatever is wrong with it as YAML becomes the error of its kind, with its line."""
@@ -65,6 +67,8 @@ def yaml_text(data: Any, **style: Any) -> str:
     'name: plant\\nreplicas:\\n- 1\\n- 2\\n'
     """
     text: str = yaml.safe_dump(data, sort_keys=False, **style)
+    if any(end in text for end in _OTHER_LINE_ENDS):  # PyYAML would not read these back as it wrote them
+        text = yaml.safe_dump(data, sort_keys=False, **{**style, "allow_unicode": False})
     return text
 
 
