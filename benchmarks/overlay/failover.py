@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import time
 from collections.abc import Sequence
@@ -19,13 +18,13 @@ from benchmarks.overlay.topology import DIAMOND
 __all__ = ["measure", "tasks"]
 
 _RATE_PER_S = 1_000.0
-_BEFORE_S = 1.0
+_BEFORE_S = 0.6
 _STEP_S = 0.25
 _LEAST_S = 1.5
 """A fault lasts at least so long,"""
 _MOST_S = 12.0
 """and where events do not flow again by another way, so long: Zenoh believes in a silent neighbour for 10 s."""
-_AFTER_S = 2.0
+_AFTER_S = 1.0
 _UP_S = 30.0
 _AROUND_S = 12.0
 
@@ -91,9 +90,9 @@ def _fault(overlay: Overlay, kind: str, number: int) -> Row:
             healed = time.perf_counter()
             (overlay.restart if kind == "kill" else overlay.thaw)(victim)
         pause_s = steady.longest_pause_s
+        _run_until_back(steady, overlay.ports[victim])
         steady.run(_AFTER_S)
-        _await_port(overlay.ports[victim])
-        steady.run(_STEP_S)
+        ended = time.perf_counter()
         steady.drain()
     finally:
         steady.close()
@@ -103,7 +102,7 @@ def _fault(overlay: Overlay, kind: str, number: int) -> Row:
         "victim": victim,
         "fault_s": healed - begin,
         "gap_s": gap_s,
-        "gap_after_s": steady.longest_gap_s(healed, healed + _AFTER_S),
+        "gap_after_s": steady.longest_gap_s(healed, ended),
         "generator_pause_s": pause_s,
         "qos": qos,
         "sent": steady.count,
@@ -126,10 +125,13 @@ def _run_until_flow(steady: Steady, begin: float) -> None:
             return
 
 
-def _await_port(port: int) -> None:
+def _run_until_back(steady: Steady, port: int) -> None:
+    """Sends until a broker takes connections again."""
     until = time.perf_counter() + _UP_S
     while time.perf_counter() < until:
-        with contextlib.suppress(OSError), socket.create_connection((HOST, port), timeout=1.0):
-            return
-        time.sleep(0.05)
-    raise ConnectionError(f"the broker that was killed is not back after {_UP_S:g} s")
+        steady.run(_STEP_S)
+        with socket.socket() as client:
+            client.settimeout(_STEP_S)
+            if not client.connect_ex((HOST, port)):
+                return
+    raise ConnectionError(f"the broker that failed is not back after {_UP_S:g} s")

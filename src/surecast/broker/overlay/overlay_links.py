@@ -31,6 +31,7 @@ BACKOFF_MIN_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
 WAITING_MAX: Final = 256
 CLOCK_ALARM_S: Final = 1.0
+TIMER_S: Final = 0.001
 ACK_DELAY_S: Final = 0.005
 """Far below the time in which a link is suspected. What is unacknowledged only takes memory of the sender."""
 
@@ -374,7 +375,8 @@ class OverlayLinks:
     # The detector.
 
     def _plan_tick(self, link: NeighbourLink) -> None:
-        link.timer = asyncio.get_running_loop().call_at(link.detector.next_timer(), self._tick, link)
+        # Timers of the loop are as coarse as a millisecond: one that comes too early would be set again and again.
+        link.timer = asyncio.get_running_loop().call_at(link.detector.next_timer() + TIMER_S, self._tick, link)
 
     def _tick(self, link: NeighbourLink) -> None:
         link.timer = None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from surecast.broker.overlay.overlay_file import OverlayFile
-from surecast.broker.overlay.overlay_links import OverlayLinks
+from surecast.broker.overlay.overlay_links import TIMER_S, OverlayLinks
 from surecast.broker.server import Server
 from surecast.broker.shell import Channel
 from surecast.protocol.broker.local_traffic import LocalTraffic
@@ -98,7 +98,7 @@ class OverlayServer(Server):
                 return
             self._overlay_timer.cancel()
         self._overlay_timer_at = at
-        self._overlay_timer = self.loop.call_later(max(0.0, at - time.time()), self._tick_overlay)
+        self._overlay_timer = self.loop.call_later(max(TIMER_S, at - time.time()), self._tick_overlay)
 
     def _tick_overlay(self) -> None:
         self._overlay_timer = None
