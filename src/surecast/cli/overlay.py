@@ -213,16 +213,21 @@ def routes(
 
 @app.command()
 def accounts(file: OverlayPath = FOLDER, json: AsJson = False) -> None:
-    """Show what became of all events at each broker, by neighbour. Exits with 1 if something does not add up."""
+    """Show what became of all events at each broker, by neighbour, and over each link as of one cut through the running
+    overlay. Exits with 1 if something does not add up."""
+    from surecast.broker.overlay.overlay_cut import take_cut
     from surecast.cli.output import print_json
     from surecast.cli.overlay_output import print_accounts
 
-    answers = _local(file).ask_all("/accounts")
+    overlay = _local(file)
+    answers = overlay.ask_all("/accounts")
+    running = [name for name, answer in answers.items() if "error" not in answer]
+    cut = take_cut(overlay, running) if running else {"links": [], "problems": [], "incomplete": []}
     if json:
-        print_json({"brokers": answers})
+        print_json({"brokers": answers, "cut": cut})
     else:
-        print_accounts(answers)
-    if any(answer.get("problems") for answer in answers.values()):
+        print_accounts(answers, cut)
+    if cut["problems"] or any(answer.get("problems") for answer in answers.values()):
         raise typer.Exit(1)
 
 

@@ -114,10 +114,11 @@ def print_routes(answers: Answers) -> None:
                 _say(f"{route['neighbour']} -> {name}, tree {route['tree']}: {text}")
 
 
-def accounts_verdict(answers: Answers) -> str:
-    """Returns whether the accounts of all brokers balance, or whose do not."""
+def accounts_verdict(answers: Answers, cut: Mapping[str, Any]) -> str:
+    """Returns whether the accounts of all brokers, and those of their links as of one cut, balance, or which do not."""
     silent = [name for name, answer in answers.items() if "error" in answer]
     wrong = [f"{name}, {text}" for name, answer in answers.items() for text in answer.get("problems", [])]
+    wrong += cut["problems"]
     verdict = (
         f"accounts do not balance at {'; '.join(wrong)}" if wrong else "the accounts of all brokers that answer balance"
     )
@@ -126,9 +127,9 @@ def accounts_verdict(answers: Answers) -> str:
     return verdict + (f"; no answer: {_few(silent)}" if silent else "")
 
 
-def print_accounts(answers: Answers) -> None:
-    """Prints what came to each broker, and what became of what it had for each neighbour."""
-    _say(accounts_verdict(answers))
+def print_accounts(answers: Answers, cut: Mapping[str, Any]) -> None:
+    """Prints what came to each broker, what became of what it had for each neighbour, and what went over each link."""
+    _say(accounts_verdict(answers, cut))
     brokers, hops = [], []
     for name, answer in answers.items():
         if "error" in answer:
@@ -149,6 +150,20 @@ def print_accounts(answers: Answers) -> None:
             if reasons:
                 text = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
                 _say(f"dropped from {name} to {hop['neighbour']}: {text}")
+    _print_cut(cut)
+
+
+def _print_cut(cut: Mapping[str, Any]) -> None:
+    """Prints the events that each link has carried in the session that goes on, as of one cut."""
+    compared = [row for row in cut["links"] if row["received"] is not None]
+    if compared:
+        counts = [[f"{row[each]:,}" for each in ("sent", "received", "in_transit")] for row in compared]
+        names = [f"{row['from']} -> {row['to']}" for row in compared]
+        rows = [[name, *row] for name, row in zip(names, counts, strict=True)]
+        print_table(("link",), ("sent", "received", "in transit"), rows)
+    for row in cut["links"]:
+        if row["note"]:
+            _say(f"not compared, {row['from']} to {row['to']}: {row['note']}")
 
 
 def _all(things: Mapping[str, Any], noun: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 from tests.broker.overlay.conftest import Clients, announced, is_up, plan_for, until
 
 from surecast.broker.overlay.local_overlay import LocalOverlay
+from surecast.broker.overlay.overlay_cut import take_cut
 
 Start = Callable[..., tuple[LocalOverlay, Clients]]
 
@@ -110,6 +111,28 @@ def test_nothing_acknowledged_is_lost_when_the_broker_in_the_middle_fails(
     if scheme == "bypass-buffering":
         assert before_repair[0] > 200, "events go around the broker that is down"
     assert balanced(overlay) == []
+
+
+def test_accounts_of_all_brokers_add_up_while_messages_travel_and_a_broker_that_is_gone_is_named(
+    start: Start, run_here: Callable[..., Any]
+) -> None:
+    overlay, clients = start(plan_for(CHAIN, "buffering"))
+    clients.subscribe("b3", "s", "stock/#", 2)
+    until(lambda: announced(overlay, "b1", "b2") == ["stock/# at QoS 2"], "demand at b1")
+    publisher = clients.publish("b1", "p")
+    cuts: list[dict[str, Any]] = []
+    drive(publisher, 2.0, [(moment / 5, lambda: cuts.append(take_cut(overlay, overlay.names))) for moment in range(9)])
+    publisher.finish()
+    assert [cut["problems"] for cut in cuts] == [[]] * 9
+    assert [cut["incomplete"] for cut in cuts] == [[]] * 9
+    assert all(len([row for row in cut["links"] if row["received"] is not None]) == 4 for cut in cuts)
+    assert max(row["sent"] for row in cuts[-1]["links"]) > 100
+    overlay.kill("b3")
+    until(lambda: not is_up(overlay, "b2", "b3"), "b2 notices")
+    done = run_here(["overlay", "accounts", str(overlay.path)])
+    assert done.returncode == 0
+    assert done.stdout.startswith("the accounts of all brokers that answer balance; no answer: b3")
+    assert "not compared, b2 to b3: b3 has no report" in done.stdout
 
 
 def test_what_waits_on_disk_survives_the_death_of_both_brokers(start: Start) -> None:

@@ -16,7 +16,7 @@ from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.frame_rules import lane_of
 from surecast.protocol.overlay.frame_sizes import frame_bytes
 from surecast.protocol.overlay.link_frames import OverlayHello, Ping, Pong
-from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, LinkStates, NodeState
+from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, LinkStates, Marker, NodeState
 
 U64 = st.integers(0, (1 << 64) - 1)
 U16 = st.integers(0, (1 << 16) - 1)
@@ -85,7 +85,7 @@ STATES = st.lists(
     st.builds(NodeState, NAMES, U64, U64, st.lists(NAMES, max_size=3).map(tuple)), max_size=3
 ).map(tuple)  # fmt: skip
 DETOURS = st.builds(Detoured, NAMES, st.lists(NAMES, max_size=3).map(tuple), NAMES, events() | DEMAND)
-FRAMES = events() | DEMAND | st.builds(LinkStates, STATES) | DETOURS
+FRAMES = events() | DEMAND | st.builds(LinkStates, STATES) | st.builds(Marker, NAMES, U64, U64) | DETOURS
 NUMBERED = st.builds(
     lambda number, frame: NumberedFrame(number, lane_of(frame), frame_bytes(frame), frame), U64, FRAMES
 )

@@ -14,6 +14,7 @@ from surecast.broker.broker_service import BrokerService
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.measured_store import MeasuredStore
 from surecast.broker.overlay.link_gate import GateSettings
+from surecast.broker.overlay.overlay_cut import cut_of
 from surecast.broker.overlay.overlay_file import OverlayFile, config_of, load_overlay
 from surecast.broker.overlay.overlay_server import OverlayServer
 from surecast.broker.overlay.overlay_views import accounts_of, links_of, routes_of
@@ -98,6 +99,7 @@ class OverlayService(BrokerService):
         return {
             "/links": lambda query: links_of(server),
             "/accounts": lambda query: accounts_of(server),
+            "/cut": lambda query: cut_of(server, query.get("begin") == "true", query.get("of", "")),
             "/routes": lambda query: routes_of(server, query.get("filters") == "true"),
             "/gate": self._gate,
         }

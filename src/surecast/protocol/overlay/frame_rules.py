@@ -12,7 +12,7 @@ from typing import Final
 from surecast.errors import PeerError
 from surecast.protocol.demand import Subscription
 from surecast.protocol.link import CONTROL
-from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, UnknownFrame
+from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, Marker, UnknownFrame
 from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
 
 __all__ = ["DETOURS", "check_frame", "lane_of"]
@@ -49,6 +49,9 @@ def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, 
             _check_states(plan, neighbour, frame)
         elif isinstance(frame, Detoured):
             _check_detour(plan, receiver, neighbour, frame)
+        elif isinstance(frame, Marker):
+            if frame.initiator not in plan.names:
+                raise PeerError(f"{neighbour} sent a marker of {frame.initiator}, which is no broker of the plan")
         elif not isinstance(frame, UnknownFrame):
             tree = frame.tree - TREES_MAX if plan.has_adverts(frame.tree) else frame.tree
             if not plan.joins(tree, receiver, neighbour):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from surecast.protocol.demand import DemandBucket, DemandHashes, DemandUpdate, JointFilter, Subscription
 from surecast.protocol.overlay.event_codec import event_bytes
-from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, UnknownFrame
+from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, Marker, UnknownFrame
 
 __all__ = ["frame_bytes"]
 
@@ -58,5 +58,6 @@ _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     DemandBucket: lambda frame: 3 + _filters_bytes(frame.filters),
     Subscription: lambda frame: 18 + _text_bytes(frame.home) + _filters_bytes((frame.joint,)) - 4,
     LinkStates: _states_bytes,
+    Marker: lambda frame: 16 + _text_bytes(frame.initiator),
     UnknownFrame: lambda frame: 0,
 }

@@ -8,6 +8,7 @@ or one by one, are read or raise PeerError.
     HELLO = 1                              the first of each end, and only then
     EVENTS, DETOUR, UPDATE, HASHES,        with a number
     BUCKET, STATES, SUBSCRIPTION = 65 ... 71
+    MARKER = 200                           with a number, optional
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from surecast.protocol.overlay.overlay_frames import (
     Events,
     Frame,
     LinkStates,
+    Marker,
     NodeState,
     UnknownFrame,
 )
@@ -67,6 +69,7 @@ _NUMBER: Final = Struct(">Q")
 _SUM: Final = Struct(">BHQ")
 _HELLO, _ACK, _PING, _PONG = 1, 2, 3, 4
 _EVENTS, _DETOUR, _UPDATE, _HASHES, _BUCKET, _STATES, _SUBSCRIPTION = range(65, 72)
+_MARKER = 200
 _HAS_NUMBER, _IS_OPTIONAL = 0x40, 0x80
 _DETOURED: Final = (_EVENTS, _UPDATE, _HASHES, _BUCKET, _SUBSCRIPTION)
 
@@ -122,6 +125,7 @@ _NUMBERED_LAYOUTS: Final[dict[type, tuple[int, Layout[Any]]]] = {
         _SUBSCRIPTION,
         Layout("subscription", Subscription, tree=U8, home=TEXT, issued=pair(U64, U64), joint=FILTER, is_wanted=BOOL),
     ),
+    Marker: (_MARKER, Layout("marker", Marker, initiator=TEXT, incarnation=U64, number=U64)),
     LinkStates: (_STATES, Layout("states", LinkStates, states=many(_STATE, U16))),
 }
 _DETOUR_LAYOUT: Final[Layout[Any]] = Layout(

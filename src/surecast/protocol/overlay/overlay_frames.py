@@ -15,7 +15,18 @@ from surecast.protocol.filters import Value
 from surecast.protocol.link import LinkAck, NumberedFrame
 from surecast.protocol.overlay.event_id import EventId
 
-__all__ = ["Body", "Detoured", "EventBatch", "Events", "Frame", "LinkStates", "NodeState", "UnknownFrame", "Written"]
+__all__ = [
+    "Body",
+    "Detoured",
+    "EventBatch",
+    "Events",
+    "Frame",
+    "LinkStates",
+    "Marker",
+    "NodeState",
+    "UnknownFrame",
+    "Written",
+]
 
 
 class Body(Protocol):
@@ -111,13 +122,28 @@ class LinkStates:
 
 
 @dataclass(frozen=True, slots=True)
+class Marker:
+    """All that came before it on a link was sent before a cut through the accounts of the overlay, which is named by
+    the broker that began it, the incarnation of this broker, and a number."""
+
+    initiator: str
+    incarnation: int
+    number: int
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """Orders the cuts of one broker."""
+        return (self.incarnation, self.number)
+
+
+@dataclass(frozen=True, slots=True)
 class UnknownFrame:
     """A frame of an optional kind that this broker does not know, from a neighbour with a later version."""
 
     kind: int
 
 
-Frame: TypeAlias = Events | Detoured | LinkStates | UnknownFrame | DemandFrame | Subscription
+Frame: TypeAlias = Events | Detoured | LinkStates | Marker | UnknownFrame | DemandFrame | Subscription
 
 Written: TypeAlias = NumberedFrame[Frame] | LinkAck
 """A frame or an acknowledgement, as it goes over a connection."""

@@ -17,6 +17,7 @@ from typing import Any, Final
 from surecast.protocol.demand import LOCAL, JointFilter
 from surecast.protocol.filters import Value
 from surecast.protocol.link import CONTROL, LinkAck, LinkHello, NumberedFrame
+from surecast.protocol.overlay.accounts_cut import AccountsCuts
 from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.frame_rules import check_frame
@@ -31,6 +32,7 @@ from surecast.protocol.overlay.overlay_frames import (
     Events,
     Frame,
     LinkStates,
+    Marker,
     NodeState,
     UnknownFrame,
     Written,
@@ -95,6 +97,7 @@ class OverlayNode:
         self._again = Retransmission(settings.retransmission_interval_s)
         self._attempts: dict[str, SeenEvents] = {}
         self._deliveries: list[EventBatch] = []
+        self.cuts = AccountsCuts(name, incarnation, self._links.sessions, self.accounts, self.custody)
         self._number = 0
         self._started_s = now
         self._settles_s = now + settings.grace_s
@@ -184,6 +187,7 @@ class OverlayNode:
         session = self._links.sessions[neighbour]
         resumption = session.connect(hello)
         self._links.down_since.pop(neighbour, None)
+        self.cuts.connected(neighbour, resumption)
         self._acknowledged(neighbour, resumption.acknowledged)
         self._lose(neighbour, resumption.lost, resumption.unsent)
         if self._has_detours:
@@ -218,6 +222,7 @@ class OverlayNode:
         session.receive(written)
         _, lane, size, frame = written
         check_frame(self.plan, self.name, neighbour, frame, lane)
+        self.cuts.came(neighbour, frame)
         if isinstance(frame, Events):
             self.accounts.received += frame.batch.count
             self._accept(frame, neighbour, now, size)
@@ -231,6 +236,8 @@ class OverlayNode:
                 for hop in self._links.sessions:  # there may be a way now for what had none
                     for held in self.custody.waiting_for(hop) if not self._links.is_up(hop) else ():
                         self._detour_held(held, hop)
+        elif isinstance(frame, Marker):
+            self.cuts.take(neighbour, frame)
         elif not isinstance(frame, UnknownFrame):
             self._demand.receive(neighbour, frame, now)
             self._end_overfull()
@@ -242,7 +249,9 @@ class OverlayNode:
         Without `acknowledges` an acknowledgement alone is put off, so that several are one; see `owes_ack`."""
         if self._has_custody:
             self._pump(neighbour)
-        return self._links.output(neighbour, self._is_congested, acknowledges)
+        written = self._links.output(neighbour, self._is_congested, acknowledges)
+        self.cuts.sent(neighbour, written)
+        return written
 
     def owes_ack(self, neighbour: str) -> bool:
         """Returns whether a neighbour is connected and has sent something that was not acknowledged."""
