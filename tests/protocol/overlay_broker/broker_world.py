@@ -395,6 +395,8 @@ class BrokerWorld:
                 self.arrive(*self.random.choice(busy))
             self.now += 1.0
             self.tick()
+            for a, b in self.plan.links:
+                self.join(a, b)  # one that was given up while it said hello
 
     # What must hold
 

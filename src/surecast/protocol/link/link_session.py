@@ -205,14 +205,15 @@ class LinkSession(Generic[T]):
             lane.sent, self._number_sent = sent, number
         return frames
 
-    def mark(self, size: int, content: T) -> None:
-        """Takes a frame for the control lane that goes before all that waits: it has its number from now on. There must
-        be a connection."""
+    def mark(self, size: int, content: T) -> int:
+        """Takes a frame for the control lane that goes before all that waits; returns its number, which it has from now
+        on. There must be a connection."""
         self._number_sent += 1
         frame = NumberedFrame(self._number_sent, CONTROL, size, content)
         self._lane(CONTROL).sent += size
         self._unacked.append(frame)
         self._again.append(frame)
+        return frame.number
 
     def take_ack(self, ack: LinkAck) -> list[NumberedFrame[T]]:
         """Takes in an acknowledgement; returns the frames that need not be kept any more."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from surecast.protocol.link import CONTROL, LinkAck, LinkSession, Resumption, SessionName
+from surecast.protocol.link import LinkAck, LinkSession, Resumption, SessionName
 from surecast.protocol.overlay.custody import Custody
 from surecast.protocol.overlay.frame_sizes import frame_bytes
 from surecast.protocol.overlay.node_accounts import NodeAccounts
@@ -24,7 +24,8 @@ from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, Ma
 
 __all__ = ["AccountsCuts", "balance"]
 
-_KEPT: Final = 4
+_KEPT: Final = 8
+_MARKS_MAX: Final = 64
 _NO_SESSION: Final = SessionName()
 _TOTALS: Final = ("published", "received", "delivered", "duplicates", "too_old", "expired", "refused")
 _FATES: Final = ("offered", "acknowledged", "lost", "detoured", "on_link")
@@ -32,13 +33,15 @@ _FATES: Final = ("offered", "acknowledged", "lost", "detoured", "on_link")
 
 @dataclass(slots=True)
 class _Way:
-    """The events on a link in the session that goes on, in each direction; `number` is the last frame counted."""
+    """The events on a link in the session that goes on, in each direction; `number` is the last frame counted. `marks`
+    are the markers that were not acknowledged, by the session and the number of their frame."""
 
     sending: SessionName = _NO_SESSION
     number: int = 0
     sent: int = 0
     receiving: SessionName = _NO_SESSION
     received: int = 0
+    marks: list[tuple[SessionName, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -158,11 +161,12 @@ class AccountsCuts:
                 self._mark(cut, hop)
 
     def _mark(self, cut: _Cut, hop: str) -> None:
-        """Sends a marker; not where a neighbour acknowledges nothing, which must not fill the memory."""
-        session = self._sessions[hop]
-        if session.credit(CONTROL) > 0:
+        """Sends a marker; not where a neighbour has acknowledged none of the last ones, which must not fill memory."""
+        session, way = self._sessions[hop], self._ways[hop]
+        way.marks = [mark for mark in way.marks if mark[0] == session.sending and mark[1] > session.number_acked]
+        if len(way.marks) < _MARKS_MAX:
             cut.unmarked.pop(hop, None)
-            session.mark(frame_bytes(cut.marker), cut.marker)
+            way.marks.append((session.sending, session.mark(frame_bytes(cut.marker), cut.marker)))
 
 
 def _events_of(frame: Frame) -> int:
