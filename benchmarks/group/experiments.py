@@ -63,7 +63,8 @@ def goals(
         # Where the subscriber has a queue, other replicas work more than the leader, and need room on both cores.
         visit("goals", [row for row in plan if not row[0].subscribe_qos], seconds, rounds, keep, apart=True)
         visit("goals", [row for row in plan if row[0].subscribe_qos], seconds, rounds, keep)
-        visit("goals, free", [row for row in plan if row[0].name == "QoS 0"], seconds, rounds, keep, free=True)
+        if free := [row for row in plan if row[0].name == "QoS 0"]:
+            visit("goals, free", free, seconds, rounds, keep, free=True)
 
 
 def paper(folder: Path, seconds: float, rounds: int, keep: Keep) -> None:
