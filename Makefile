@@ -13,9 +13,10 @@ demo: setup
 
 # Lint, types, import contracts, documentation and all tests. They start hundreds of processes, which read their
 # modules quicker where bytecode is kept, so that is done whatever the environment says. A third worker on two cores
-# computes while others wait for processes and time limits.
+# computes while others wait for processes and time limits. Kernels whose source changed are compiled before, once:
+# each worker would compile them for itself.
 test: setup lint
-	$(BIN)/python tools/clear_stale_kernels.py
+	$(BIN)/python tools/compile_kernels.py
 	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
 
 # What takes minutes more: killed Spark runs, a Spark cluster, more kinds of replicated groups.

@@ -126,10 +126,9 @@ def install_packages():
 
 
 def compile_kernels():
-    say("compiling the kernels of the models (about a minute, once)")
+    say("compiling the kernels of models and simulations (a minute or two, once)")
     python = os.path.join(VENV, "bin", "python")
-    tools = [os.path.join(ROOT, "tools", name) for name in ("clear_stale_kernels.py", "compile_kernels.py")]
-    if any(subprocess.call([python, tool], cwd=ROOT) != 0 for tool in tools):
+    if subprocess.call([python, os.path.join(ROOT, "tools", "compile_kernels.py"), "--all"], cwd=ROOT) != 0:
         say("the kernels could not be compiled ahead; the first prediction compiles those it needs")
 
 

@@ -13,7 +13,7 @@ from surecast.prediction import connection_probability
 graphillion = pytest.importorskip("graphillion")
 
 
-@pytest.mark.parametrize(("brokers", "links", "seed"), [(6, 9, 1), (8, 14, 2), (12, 20, 3), (16, 26, 6), (20, 32, 5)])
+@pytest.mark.parametrize(("brokers", "links", "seed"), [(6, 9, 1), (8, 14, 2), (12, 20, 3), (16, 26, 6)])
 def test_equal_to_the_decision_diagram(brokers: int, links: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     graph = nx.gnm_random_graph(brokers, links, seed=seed)
