@@ -17,14 +17,21 @@ from pathlib import Path
 
 import numpy as np
 
-from surecast.prediction.coding import Alternative as PredictAlternative
 from surecast.prediction.coding import Forecaster, predict_coding
+from surecast.prediction.coding import SimulatedAlternative as PredictAlternative
 from surecast.prediction.coding import audiences_of as predicted_audiences
 from surecast.prediction.coding.packet_delivery import mean_delay
 from surecast.protocol.dissemination import SCHEMES
 from surecast.report import QoSReport
 from surecast.scenario import load_system
-from surecast.simulation.coding import Alternative, Caster, Channel, audiences_of, settings_for, simulate_coding
+from surecast.simulation.coding import (
+    Caster,
+    LossyChannel,
+    SimulatedAlternative,
+    audiences_of,
+    settings_for,
+    simulate_coding,
+)
 from surecast.simulation.coding.coding_simulation import messages_minimum
 
 SCENARIO = Path(__file__).parent.parent / "examples" / "coded.yaml"
@@ -44,7 +51,7 @@ def done(events: int, rounds: int, access_loss: float, seed: int | None) -> None
     (audience,) = audiences_of(system)
     homes = [system.subscribers[i].home for i in audience.members]
     assert system.delivery.coding is not None
-    settings = settings_for(system.delivery.coding, Alternative("coding-gossip"))
+    settings = settings_for(system.delivery.coding, SimulatedAlternative("coding-gossip"))
     caster = Caster(
         system.overlay,
         audience.source,
@@ -52,7 +59,7 @@ def done(events: int, rounds: int, access_loss: float, seed: int | None) -> None
         settings,
         deadline_s=audience.deadline_s,
         seed=seed,
-        channel=Channel(access_loss=access_loss),
+        channel=LossyChannel(access_loss=access_loss),
     )
     began, cpu = time.perf_counter(), time.process_time()
     found = caster.run(events)
@@ -102,7 +109,7 @@ def gossip(losses: list[float], events: int, seeds: int, changes: dict[str, str]
         (home,) = predicted_audiences(system)
         said = Forecaster(system).outcome(home, PredictAlternative("gossip"))
         homes = [system.subscribers[i].home for i in audience.members]
-        settings = settings_for(system.delivery.coding, Alternative("gossip"))
+        settings = settings_for(system.delivery.coding, SimulatedAlternative("gossip"))
         found = []
         for seed in range(seeds):
             deadline_s = audience.deadline_s

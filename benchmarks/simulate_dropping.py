@@ -17,7 +17,7 @@ import numpy as np
 
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping import simulate_queue
-from surecast.simulation.dropping.dropping_plan import Settings
+from surecast.simulation.dropping.dropping_plan import DroppingSettings
 from surecast.simulation.dropping.queue_kernel import DELIVERED, RESPONSE
 from surecast.simulation.dropping.queue_sweep import Sweeper
 
@@ -113,7 +113,7 @@ def main() -> None:
         speed = ours(period, mechanism)
         line = f"{name:32}{speed:16,.0f}"
         if ciw is not None:
-            sweeper = Sweeper(period, period, None, Settings(duration_s=DURATION_S, seed=SEED), RATE)
+            sweeper = Sweeper(period, period, None, DroppingSettings(duration_s=DURATION_S, seed=SEED), RATE)
             run = sweeper.run(0, np.array([RATE]), np.array([SERVICE]), np.array([math.inf]), [mechanism])
             delivered = int(run.counts[0, :, DELIVERED].sum())
             response = run.sums[0, RESPONSE] / delivered

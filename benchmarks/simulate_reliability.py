@@ -16,7 +16,7 @@ from typing import Any
 from surecast.scenario import Streams, System, load_system
 from surecast.simulation import simulate_reliability
 from surecast.simulation.reliability.compiled import SCHEMES
-from surecast.simulation.reliability.compiled.compiled_plan import Plan, Source, make_plan
+from surecast.simulation.reliability.compiled.compiled_plan import CompiledPlan, EventSource, make_plan
 from surecast.simulation.reliability.compiled.traces import draw_trace
 
 try:
@@ -33,7 +33,7 @@ SIMPY_DAYS = 3
 class Model:
     """The process as a SimPy model; `delivered` counts events on time, over all targets."""
 
-    def __init__(self, plan: Plan, scheme: str, duration_s: float):
+    def __init__(self, plan: CompiledPlan, scheme: str, duration_s: float):
         self.plan, self.scheme = plan, scheme
         self.env = simpy.Environment()
         self.change = self.env.event()
@@ -62,7 +62,7 @@ class Model:
                     change, self.change = self.change, self.env.event()
                     change.succeed()
 
-    def publisher(self, source: Source) -> Iterator[Any]:
+    def publisher(self, source: EventSource) -> Iterator[Any]:
         publisher = self.plan.system.publishers[source.publisher]
         period = 1.0 / publisher.rate_per_s
         yield self.env.timeout(period * float(Streams(SEED).generator("run 0/phase", publisher.name).random()))
@@ -73,7 +73,7 @@ class Model:
                 self.publish(source, self.env.now + source.lifetime_s)
             yield self.env.timeout(period)
 
-    def publish(self, source: Source, deadline: float) -> None:
+    def publish(self, source: EventSource, deadline: float) -> None:
         if self.scheme == "bypass":
             labels = self.components()
             self.delivered += sum(labels[source.broker[0]] == labels.get(t.home, -1) for t in source.targets)
@@ -81,7 +81,7 @@ class Model:
         open_targets = set(range(len(source.targets)))
         self.arrive(source, 0, open_targets, deadline)
 
-    def arrive(self, source: Source, node: int, waiting: set[int], deadline: float) -> None:
+    def arrive(self, source: EventSource, node: int, waiting: set[int], deadline: float) -> None:
         """The event is at a node: delivers it where it can, and sends it on to all children."""
         for j in list(waiting):
             target = source.targets[j]
@@ -100,7 +100,7 @@ class Model:
             elif self.scheme != "periodic-subscription":
                 self.env.process(self.wait(source, child, waiting, deadline))
 
-    def wait(self, source: Source, child: int, waiting: set[int], deadline: float) -> Iterator[Any]:
+    def wait(self, source: EventSource, child: int, waiting: set[int], deadline: float) -> Iterator[Any]:
         expiry = self.env.timeout(deadline - self.env.now)
         while not self.hop_up(source, child):
             yield self.change | expiry
@@ -108,7 +108,7 @@ class Model:
                 return
         self.arrive(source, child, waiting, deadline)
 
-    def hop_up(self, source: Source, child: int) -> bool:
+    def hop_up(self, source: EventSource, child: int) -> bool:
         return all(self.up[component] for component in self.plan.hops[source.hop[child]])
 
     def components(self) -> dict[int, int]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from surecast.measurement import make_plan
-from surecast.measurement.event_fates import EventFates, Fate
+from surecast.measurement.event_fates import EventFate, EventFates
 from surecast.measurement.faults import Crash
 from surecast.measurement.load_clients import Receiver
 from surecast.measurement.measured_events import LOST, count_out_of_order
@@ -54,7 +54,7 @@ def made_up(steady: bool, lost: bool = False) -> Measured:
     due = BEGAN + events.time_s / SCALE
     numbers = range(size)
     taken = {n: float(due[n]) + 0.001 for n in numbers if n % 10}
-    dropped = {n: Fate("not-joined" if not steady else "queue-full", taken[n]) for n in numbers if n % 10 == 5}
+    dropped = {n: EventFate("not-joined" if not steady else "queue-full", taken[n]) for n in numbers if n % 10 == 5}
     if lost:
         dropped.pop(15)
     arrived = {n: taken[n] + 0.1 for n in taken if n % 10 != 5 and n != 99}

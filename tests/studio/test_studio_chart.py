@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from surecast.errors import ConfigurationError
-from surecast.studio import Area, Axis, Bars, Chart, Line, Points, Rule, draw_chart
+from surecast.studio import Area, Axis, Bars, Chart, Line, Points, RuleLine, draw_chart
 from surecast.studio.chart import Layer, Names, Paths, Span, ticks_between
 from surecast.studio.draw import numbers_table
 from surecast.studio.plotly_figure import figure_data
@@ -44,7 +44,7 @@ def every_kind() -> Chart:
         Points("shades", *xy.T, shades=[0.0, 1.0], size_px=[9.0, 12.0]),
         Names(["<i>one</i>", "two"], xy, radii_px=[4.0, 6.0], sides=["top center", "middle right"], seconds=["1", ""]),
         Names(["mid"], np.array([[2.0, 3.0]]), radii_px=[1.0], sides=[""], quiet=True, centred=True),
-        rules=[Rule("target", 5.0, upright=False), Rule("<u>now</u>", 2.0), Rule("then", 2.5, dashed=True)],
+        rules=[RuleLine("target", 5.0, upright=False), RuleLine("<u>now</u>", 2.0), RuleLine("then", 2.5, dashed=True)],
         spans=[Span(1.5, 2.0)],
     )
 
@@ -116,7 +116,7 @@ def test_the_table_has_every_number() -> None:
 
 
 def test_axes_hold_everything() -> None:
-    chart = squares(LINE, y=Axis("y", from_zero=True), rules=[Rule("t", 20.0, upright=False), Rule("now", 5.0)])
+    chart = squares(LINE, y=Axis("y", from_zero=True), rules=[RuleLine("t", 20.0, upright=False), RuleLine("now", 5.0)])
     assert chart.y_ends[0] == 0.0
     assert chart.y_ends[1] > 20.0
     assert chart.x_ends[0] < 1.0 < 5.0 < chart.x_ends[1]

@@ -27,7 +27,7 @@ from surecast.studio import (
     Line,
     Page,
     Paragraph,
-    Rule,
+    RuleLine,
     Table,
     draw_system,
     render_page,
@@ -41,7 +41,7 @@ CHART = Chart(
     x=Axis(NASTY),
     y=Axis(NASTY),
     caption=NASTY,
-    rules=[Rule(NASTY, 1.5)],
+    rules=[RuleLine(NASTY, 1.5)],
 )
 
 

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from surecast.studio.chart import Axis, Chart, Line, Names, Points, Rule, Span
+from surecast.studio.chart import Axis, Chart, Line, Names, Points, RuleLine, Span
 from surecast.studio.matplotlib_picture import MARKERS
 from surecast.studio.page_assets import SCRIPT, style_sheet
 from surecast.studio.plotly_figure import figure_data
@@ -52,7 +52,7 @@ def test_every_colour_a_figure_names_is_one_of_the_page() -> None:
         title="t",
         x=Axis("x"),
         y=Axis("y"),
-        rules=[Rule("r", 1.5, colour="accent")],
+        rules=[RuleLine("r", 1.5, colour="accent")],
         spans=[Span(1.0, 2.0)],
     )
     used = set(re.findall(r"var\((--[a-z0-9-]+)\)", f"{figure_data(chart)}{style_sheet()}"))

@@ -112,7 +112,7 @@ def compare(
 ) -> None:
     """Simulate all schemes at several loss rates: share of events in time, delivery time, and messages."""
     from surecast.cli.output import check_writable, console, print_json, progress_bar
-    from surecast.simulation.coding import Channel, needs_compiling, sweep_loss
+    from surecast.simulation.coding import LossyChannel, needs_compiling, sweep_loss
 
     if page is not None:
         if page.suffix.lower() != ".html":
@@ -121,7 +121,7 @@ def compare(
     system = source.load().system
     losses = sorted(set(loss or [0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3]))
     coding = system.delivery.coding
-    channel = Channel() if coding is None else Channel.of_scenario(coding)
+    channel = LossyChannel() if coding is None else LossyChannel.of_scenario(coding)
     channel = replace(channel, burst_mean=burst)
     if access_loss is not None:
         channel = replace(channel, access_loss=access_loss)

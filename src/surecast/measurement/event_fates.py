@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from surecast.broker.event_log import read_from
 
-__all__ = ["EventFates", "Fate", "read_fates", "stamp"]
+__all__ = ["EventFate", "EventFates", "read_fates", "stamp"]
 
 _STEP: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class EventFate:
     """The fate of an event in one session: `delivered`, `expired` or a reason for a drop; and its time."""
 
     outcome: str
@@ -35,11 +35,11 @@ class EventFates:
     """
 
     accepted: dict[int, float] = field(default_factory=dict)
-    fates: dict[str, dict[int, Fate]] = field(default_factory=dict)
+    fates: dict[str, dict[int, EventFate]] = field(default_factory=dict)
     changes: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
     missing_records: int = 0
 
-    def of(self, client: str) -> Mapping[int, Fate]:
+    def of(self, client: str) -> Mapping[int, EventFate]:
         """Returns the fates of the events for one client."""
         return self.fates.get(client, {})
 
@@ -96,4 +96,4 @@ def _note(record: dict[str, Any], events: Mapping[int, int], event_fates: EventF
             event_fates.accepted[number] = min(record["time"], event_fates.accepted.get(number, record["time"]))
         else:
             reason = record["reason"] if kind == "dropped" else kind
-            event_fates.fates.setdefault(client, {}).setdefault(number, Fate(reason, record["time"]))
+            event_fates.fates.setdefault(client, {}).setdefault(number, EventFate(reason, record["time"]))

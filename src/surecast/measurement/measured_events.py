@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.measurement.event_fates import Fate
+from surecast.measurement.event_fates import EventFate
 from surecast.measurement.workload_drive import Measured
 from surecast.protocol.overlay.overlay_plan import scheme_parts
 
@@ -91,7 +91,7 @@ def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
         fate = fates.get(number)
         over = published + float(plan.events.lifetime_s[number]) / plan.scale
         if number in receiver.expired or (fate is not None and fate.outcome == "expired"):
-            fate = Fate("expired", min(over, measured.cut))  # it is found a little later that it has
+            fate = EventFate("expired", min(over, measured.cut))  # it is found a little later that it has
         met_on[row] = event_fates.was_connected(receiver.client_id, accepted_at)
         left, reason = measured.cut, ""
         if arrived is not None and arrived <= measured.cut:

@@ -27,7 +27,7 @@ from surecast.scenario.system import Publisher, Subscriber, System
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches
 from surecast.simulation.reliability.compiled.traces import draw_trace
 
-__all__ = ["EVENT_RATE_MAX", "Events", "RunPlan", "make_plan", "topic_of"]
+__all__ = ["EVENT_RATE_MAX", "PlannedEvents", "RunPlan", "make_plan", "topic_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,7 +46,7 @@ KEPT_SCHEMES: Final = ("buffering", "bypass", "bypass-buffering")
 
 
 @dataclass(frozen=True)
-class Events:
+class PlannedEvents:
     """All publications of a run, in order: when (scenario time), by whom, on which topic, and how long each lives."""
 
     time_s: Floats
@@ -75,7 +75,7 @@ class RunPlan:
     warm_up_s: float
     seed: int
     patience_s: float
-    events: Events
+    events: PlannedEvents
     switches: tuple[Switches, ...]
     mechanisms: Mapping[str, Mechanism]
     traces: tuple[Floats, ...]
@@ -383,7 +383,7 @@ def _mechanisms(system: System) -> dict[str, Mechanism]:
     return mechanisms
 
 
-def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Streams, end_s: float) -> Events:
+def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Streams, end_s: float) -> PlannedEvents:
     """Returns Poisson events of all publishers; each goes to one of its publisher's topics at random."""
     index = {topic.name: i for i, topic in enumerate(system.topics)}
     expiring = next((m for m in mechanisms.values() if m.expires), None)
@@ -399,10 +399,10 @@ def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Stream
         lifetimes.append(_lifetimes(who, expiring, bool(mechanisms), streams, size))
     if not times:
         none = np.zeros(0, dtype=np.int64)
-        return Events(np.zeros(0), none, none, np.zeros(0))
+        return PlannedEvents(np.zeros(0), none, none, np.zeros(0))
     joined = np.concatenate(times)
     order = np.argsort(joined, kind="stable")
-    return Events(
+    return PlannedEvents(
         joined[order],
         np.concatenate(publishers)[order],
         np.concatenate(topics)[order],

@@ -15,10 +15,16 @@ from surecast.pipeline.spark_sweep import Sweep, run_blocks
 from surecast.report import QoSReport
 from surecast.scenario import System
 from surecast.simulation.experiment import Progress, check_at_least_one
-from surecast.simulation.reliability.compiled.compiled_plan import Plan
+from surecast.simulation.reliability.compiled.compiled_plan import CompiledPlan
 from surecast.simulation.reliability.compiled.compiled_run import simulate_run
 from surecast.simulation.reliability.compiled.compiled_simulation import lay_out, report_head
-from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, RunResult, Settings
+from surecast.simulation.reliability.compiled.outcomes import (
+    KINDS,
+    OUTCOMES,
+    CompiledRunResult,
+    ReliabilitySettings,
+    SchemeAccounts,
+)
 from surecast.simulation.reliability.compiled.simulated_reliability_report import build_report
 
 if TYPE_CHECKING:
@@ -45,8 +51,8 @@ delays of each interest; `messages` the counts of `KINDS`."""
 class _Task:
     """All that a run needs, as it is sent to the workers."""
 
-    plan: Plan
-    settings: Settings
+    plan: CompiledPlan
+    settings: ReliabilitySettings
 
     def __call__(self, numbers: NDArray[np.int64]) -> pa.Table:
         rows = []
@@ -82,26 +88,27 @@ def simulate_on_spark(
 ) -> QoSReport:
     """Returns the report of `simulate_reliability`, its runs shared by the cores of a cluster and kept in `storage`."""
     check_at_least_one("runs", runs)
-    settings = Settings.of(system, schemes, duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
+    settings = ReliabilitySettings.of(system, schemes, duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
     plan = lay_out(system)
     sweep = Sweep(storage, _fingerprint(system, settings), runs, block, SCHEMA)
     rows = run_blocks(spark, sweep, _Task(plan, settings), resume=resume, progress=progress)
-    accounts: dict[int, dict[str, Accounts]] = {}
+    accounts: dict[int, dict[str, SchemeAccounts]] = {}
     published: dict[int, int] = {}
     for row in rows.to_table().to_pylist():
         outcomes = np.array(row["outcomes"], np.int64).reshape(-1, len(OUTCOMES))
         messages = np.array(row["messages"], np.int64).reshape(len(KINDS))
-        accounts.setdefault(row["run"], {})[row["scheme"]] = Accounts(
+        accounts.setdefault(row["run"], {})[row["scheme"]] = SchemeAccounts(
             outcomes, np.array(row["delay_s"], float), messages
         )
         published[row["run"]] = row["published"]
     results = [
-        RunResult(published[run], {scheme: accounts[run][scheme] for scheme in settings.schemes}) for run in range(runs)
+        CompiledRunResult(published[run], {scheme: accounts[run][scheme] for scheme in settings.schemes})
+        for run in range(runs)
     ]
     return build_report(plan, settings, results, report_head(plan, settings, runs))
 
 
-def _fingerprint(system: System, settings: Settings) -> str:
+def _fingerprint(system: System, settings: ReliabilitySettings) -> str:
     # Filter classes have no part in these runs, and long arrays are not written out in full.
     described = replace(system, class_workload=None)
     return hashlib.sha256(f"{described!r} {asdict(settings)!r}".encode()).hexdigest()

@@ -16,7 +16,7 @@ import surecast.report.metric_catalogue as _catalogue  # registers the metrics
 from surecast.report.agreement import Agreement, Unmatched
 from surecast.report.builder import ReportBuilder
 from surecast.report.compare_tables import render_comparison, render_side_by_side
-from surecast.report.comparison import Comparison, Difference, Points, compare
+from surecast.report.comparison import Comparison, Difference, PairedPoints, compare
 from surecast.report.conservation import Imbalance, check_accounts
 from surecast.report.figure import HOW, SCOPES, SOURCES, Figure
 from surecast.report.formatting import format_figure, format_value
@@ -52,7 +52,7 @@ __all__ = [
     "Figure",
     "Imbalance",
     "Metric",
-    "Points",
+    "PairedPoints",
     "QoSReport",
     "ReportBuilder",
     "ReportError",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["Comparison", "Difference", "Points", "compare"]
+__all__ = ["Comparison", "Difference", "PairedPoints", "compare"]
 
 FORMAT = "surecast-comparison"
 FORMAT_VERSION = 1
@@ -62,7 +62,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Points:
+class PairedPoints:
     """One metric of both reports, for a scatter of one against the other. NaN stands for an absent interval end."""
 
     metric: str
@@ -143,7 +143,7 @@ class Comparison:
 
     def points(
         self, metric: str, *, scope: str | None = None, detail: str | None = None, variant: str | None = None
-    ) -> Points:
+    ) -> PairedPoints:
         """Returns the two values of every figure of a metric, for a scatter of one report against the other.
 
         >>> from surecast.report.report import example_report
@@ -160,7 +160,7 @@ class Comparison:
         texts = zip(*(a.text(column).texts() for column in shown), strict=True)
         labels = [" ".join(word for word in row if word) for row in texts]
         ends = (a.low, a.high, b.low, b.high)
-        return Points(metric, metric_or_plain(metric).unit, labels, a.value, b.value, *ends)
+        return PairedPoints(metric, metric_or_plain(metric).unit, labels, a.value, b.value, *ends)
 
     def as_dict(self, limit: int | None = None) -> dict[str, Any]:
         """Returns the comparison as plain values, ready for JSON; with at most `limit` rows."""

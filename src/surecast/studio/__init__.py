@@ -4,7 +4,7 @@ Importing this package loads neither Matplotlib nor Plotly; drawing loads what i
 """
 
 from surecast.studio.bars import BarSeries, bars
-from surecast.studio.chart import Area, Axis, Bars, Chart, Line, Points, Rule
+from surecast.studio.chart import Area, Axis, Bars, Chart, Line, Points, RuleLine
 from surecast.studio.draw import draw_chart, draw_system
 from surecast.studio.page import (
     Bullets,
@@ -32,7 +32,7 @@ __all__ = [
     "Page",
     "Paragraph",
     "Points",
-    "Rule",
+    "RuleLine",
     "ScatterGroup",
     "Section",
     "Table",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from surecast.errors import ConfigurationError
 from surecast.studio import wording
-from surecast.studio.chart import Axis, Bars, Chart, Hover, Rule
+from surecast.studio.chart import Axis, Bars, Chart, Hover, RuleLine
 from surecast.studio.draw import draw_chart
 from surecast.studio.style import clean, shorten
 
@@ -230,7 +230,7 @@ def _chart(rows: _Rows, caption: str) -> Chart:
         x=Axis(rows.axis, ends=rows.ends, whole=rows.whole),
         y=Axis(ends=(rows.rows - 0.5, -0.5), ticks=tuple(enumerate(names)), ruled=False),
         caption=caption,
-        rules=() if rows.target is None else (Rule(rows.target_text(), rows.target, dashed=True),),
+        rules=() if rows.target is None else (RuleLine(rows.target_text(), rows.target, dashed=True),),
         ratio=0.0,
         height_px_min=rows_px(rows.rows, len(rows.labels), any("\n" in name for name in names)),
         about=f"a bar chart of {rows.axis} with {count} and {series}.",

@@ -33,7 +33,7 @@ __all__ = [
     "Names",
     "Paths",
     "Points",
-    "Rule",
+    "RuleLine",
     "Span",
     "number_text",
     "ticks_between",
@@ -169,7 +169,7 @@ Layer = Line | Area | Points | Bars | Paths | Names
 
 
 @dataclass(frozen=True)
-class Rule:
+class RuleLine:
     """A line across the whole chart at a value of y, or `upright` at one of x, with its name at its end."""
 
     label: str
@@ -232,7 +232,7 @@ class Chart:
     y: Axis
     caption: str = ""
     lines: Sequence[str] = ()
-    rules: Sequence[Rule] = ()
+    rules: Sequence[RuleLine] = ()
     spans: Sequence[Span] = ()
     scale: ColourScale | None = None
     form: Literal["free", "square", "plane", "layers"] = "free"

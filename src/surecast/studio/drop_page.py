@@ -12,7 +12,7 @@ import numpy as np
 
 from surecast.scenario.mechanism import parameter_text
 from surecast.studio import wording
-from surecast.studio.chart import Axis, Chart, Layer, Line, Points, Rule
+from surecast.studio.chart import Axis, Chart, Layer, Line, Points, RuleLine
 from surecast.studio.draw import draw_chart
 from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
 
@@ -104,7 +104,7 @@ def _comparisons(rows: Sequence[FigureRow], there: list[str], setting: Setting) 
             "Figure 6, closer: gain over the join probability alone",
             "above the join probability (percentage points)",
             from_zero=False,
-            rules=(Rule("", 0.0, upright=False),),
+            rules=(RuleLine("", 0.0, upright=False),),
         ),
         "figure-7": _chart(
             series(7, lost, "failed_connected_share"),
@@ -296,7 +296,7 @@ def case_chart(gives: Sequence[Gives], case: Case) -> Chart:
         name = NAMES.get(each.kind, each.kind)
         colour = _COLOURS.get(each.kind)
         lines.append(Line(name, times.tolist(), values, colour=colour, dashed=dashed, how="by formula"))
-    aim = () if case.target_s is None else (Rule(f"target {wording.duration(case.target_s)}", case.target_s),)
+    aim = () if case.target_s is None else (RuleLine(f"target {wording.duration(case.target_s)}", case.target_s),)
     return Chart(
         lines,
         title="Events delivered within a time",

@@ -23,7 +23,7 @@ from surecast.studio.chart import (
     Names,
     Paths,
     Points,
-    Rule,
+    RuleLine,
     number_text,
     ticks_between,
 )
@@ -405,7 +405,7 @@ def _rules(chart: Chart) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     return shapes, notes
 
 
-def _shape(rule: Rule) -> dict[str, Any]:
+def _shape(rule: RuleLine) -> dict[str, Any]:
     line = {"color": css_colour(rule.colour), "width": 1.4, "dash": "dash" if rule.dashed else "dot"}
     along, across = ("x", "y") if rule.upright else ("y", "x")
     ends = {f"{along}0": rule.value, f"{along}1": rule.value, f"{across}0": 0, f"{across}1": 1}

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from surecast.scenario.summary import short_names
 from surecast.studio import wording
-from surecast.studio.chart import Area, Axis, Chart, Hover, Layer, Line, Points, Rule, number_text
+from surecast.studio.chart import Area, Axis, Chart, Hover, Layer, Line, Points, RuleLine, number_text
 from surecast.studio.page import Bullets, Cell, Downloads, Heading, Page, Paragraph, Section, Table, write_page
 from surecast.studio.style import colours_of
 
@@ -61,7 +61,7 @@ def load_chart(sweep: LoadSweep) -> Chart:
         x=Axis(_AXIS, from_zero=True),
         y=Axis("delay on the worst path (ms)", from_zero=True, high=top),
         caption="A cross marks where a line leaves the drawing; shortly after, the configuration saturates.",
-        rules=(Rule(f"design load {sweep.design:,.0f}", sweep.design),),
+        rules=(RuleLine(f"design load {sweep.design:,.0f}", sweep.design),),
         height_px_min=480,
     )
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from surecast.broker.cluster import LocalGroup, write_group
-from surecast.studio.chart import Area, Axis, Chart, Layer, Line, Points, Rule, Span
+from surecast.studio.chart import Area, Axis, Chart, Layer, Line, Points, RuleLine, Span
 from surecast.studio.page import Cell, Table
 from surecast.tour.live_clients import GROUP, TABLET, Live, LiveSettings, drive
 from surecast.tour.stage_content import (
@@ -281,9 +281,9 @@ def _gap_picture(live: Live, gap_s: float) -> Picture:
         Area("acknowledged to publishers", middle, zero, acknowledged),
         *(Line(name, middle, values, width_px=1.8) for name, values in series.items()),
     ]
-    rules = [Rule(f"replica {live.killed}, the leader, is killed", kill, colour="accent")]
+    rules = [RuleLine(f"replica {live.killed}, the leader, is killed", kill, colour="accent")]
     if live.back_at is not None and live.back_at - live.began < edges[-1]:
-        rules.append(Rule("it is back", live.back_at - live.began, colour=2))
+        rules.append(RuleLine("it is back", live.back_at - live.began, colour=2))
     chart = Chart(
         layers,
         title="The death of a leader, seen by its clients",
@@ -325,7 +325,7 @@ def _wait_picture(live: Live) -> Picture:
         title="Every acknowledgement",
         x=Axis(_SINCE),
         y=Axis("wait for the acknowledgement (ms)", log=True),
-        rules=[Rule("leader killed", live.killed_at - live.began, colour="accent")],
+        rules=[RuleLine("leader killed", live.killed_at - live.began, colour="accent")],
         about=f"scatter plot of the acknowledgement times of {len(acknowledged)} messages over time.",
         caption=(
             "Each dot is a message. Its acknowledgement means that a majority of the replicas has it on disk. "
@@ -357,7 +357,7 @@ def _viewers_picture(live: Live) -> Picture:
         title="The most viewed channels, live",
         x=Axis(_SINCE),
         y=Axis("viewers (boxes)", from_zero=True, whole=True),
-        rules=[Rule("leader killed", live.killed_at - live.began, colour="accent")],
+        rules=[RuleLine("leader killed", live.killed_at - live.began, colour="accent")],
         caption=(
             f"What {name} was told on zap/viewers/#: the broker counts the viewers of each channel inside its "
             "replicated state, so the count goes on where it was when the leader dies. The evening runs 200 times as "

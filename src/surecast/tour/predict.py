@@ -10,7 +10,7 @@ import numpy as np
 
 from surecast import predict
 from surecast.prediction import POLICIES
-from surecast.studio.chart import Axis, Chart, Layer, Line, Points, Rule
+from surecast.studio.chart import Axis, Chart, Layer, Line, Points, RuleLine
 from surecast.studio.page import Cell, Table, plain_values
 from surecast.studio.wording import percent
 from surecast.tour.scenarios import load_scenario
@@ -160,7 +160,7 @@ def _policies(rates: tuple[float, ...], reports: list[QoSReport]) -> Picture:
         title="What each drop policy delivers",
         x=Axis("events (1/s)"),
         y=Axis("events delivered (%)", from_zero=True),
-        rules=(Rule("the table below", 2.0, colour="accent"),),
+        rules=(RuleLine("the table below", 2.0, colour="accent"),),
         caption=(
             "Connected for 20 s, away for 20 s, and the mean response time must not exceed 7 s. Expiry delivers most: "
             "it lets go of what has become too old. The optimal policy is the best of those that drop nothing while "

@@ -12,12 +12,12 @@ from surecast.protocol.dissemination import DisseminationSettings, scheme_settin
 from surecast.protocol.gossip import GossipSettings
 from surecast.scenario import build, parse_text
 from surecast.scenario.system import Overlay
-from surecast.simulation.coding import Caster, Channel
+from surecast.simulation.coding import Caster, LossyChannel
 from surecast.simulation.coding.coding_runs import How
 
 BROKERS = 6
 CODING = CodingSettings(packets=8, redundancy=0.25, packet_bytes=1)
-LOSSY = Channel(access_loss=0.15, burst_mean=3.0)
+LOSSY = LossyChannel(access_loss=0.15, burst_mean=3.0)
 
 
 def overlay(seed: int, loss: float = 0.1) -> Overlay:
@@ -42,7 +42,7 @@ def settings(scheme: str, mode: str = "push-pull", **changes: object) -> Dissemi
 
 
 def outcomes(
-    how: How, seed: int, chosen: DisseminationSettings, channel: Channel, events: int
+    how: How, seed: int, chosen: DisseminationSettings, channel: LossyChannel, events: int
 ) -> tuple[np.ndarray, ...]:
     homes = [int(home) for home in np.random.default_rng(seed).integers(0, BROKERS, 12)]
     caster = Caster(overlay(seed), 0, homes, chosen, deadline_s=1.5, seed=seed, channel=channel, how=how)
@@ -50,13 +50,13 @@ def outcomes(
     return found.done_s, found.recovered, found.counts
 
 
-@pytest.mark.parametrize("channel", [Channel(), LOSSY, Channel(peer_loss=0.3, serialise=False)])
+@pytest.mark.parametrize("channel", [LossyChannel(), LOSSY, LossyChannel(peer_loss=0.3, serialise=False)])
 @pytest.mark.parametrize(
     "chosen",
     [settings("tree"), settings("tree-retransmission"), settings("gossip"), settings("gossip", "push", push_packets=5)],
     ids=["tree", "tree-retransmission", "gossip", "gossip-push"],
 )
-def test_without_coding_all_times_and_messages_are_equal(chosen: DisseminationSettings, channel: Channel) -> None:
+def test_without_coding_all_times_and_messages_are_equal(chosen: DisseminationSettings, channel: LossyChannel) -> None:
     compiled = outcomes("compiled", 5, chosen, channel, 12)
     objects = outcomes("objects", 5, chosen, channel, 12)
     np.testing.assert_allclose(compiled[0], objects[0], atol=1e-9)
@@ -65,7 +65,7 @@ def test_without_coding_all_times_and_messages_are_equal(chosen: DisseminationSe
     assert compiled[2].any()
 
 
-@pytest.mark.parametrize("channel", [Channel(), LOSSY])
+@pytest.mark.parametrize("channel", [LossyChannel(), LOSSY])
 @pytest.mark.parametrize(
     "chosen",
     [
@@ -77,7 +77,7 @@ def test_without_coding_all_times_and_messages_are_equal(chosen: DisseminationSe
     ],
     ids=["coding", "push-pull", "patient", "push", "pull"],
 )
-def test_with_coding_they_are_equal_but_for_coefficients(chosen: DisseminationSettings, channel: Channel) -> None:
+def test_with_coding_they_are_equal_but_for_coefficients(chosen: DisseminationSettings, channel: LossyChannel) -> None:
     """Coefficients are drawn otherwise. Where one combination in 256 tells nothing new in one path only, the event may
     differ, and those after it have other draws: so each world runs for two events, and nearly all are equal."""
     same = []

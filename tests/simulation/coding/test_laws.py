@@ -13,7 +13,14 @@ from surecast.protocol.coding import CodingSettings
 from surecast.protocol.dissemination import scheme_settings
 from surecast.scenario import build, parse_text
 from surecast.scenario.system import Overlay, System
-from surecast.simulation.coding import Alternative, Caster, Channel, settings_for, simulate_coding, sweep_loss
+from surecast.simulation.coding import (
+    Caster,
+    LossyChannel,
+    SimulatedAlternative,
+    settings_for,
+    simulate_coding,
+    sweep_loss,
+)
 from surecast.simulation.coding.coding_simulation import estimate
 from surecast.simulation.coding.compiled_parts import crosses
 from surecast.simulation.coding.packet_network import network_of
@@ -36,7 +43,7 @@ def pair(loss: float) -> Overlay:
 
 
 def run(
-    scheme: str, loss: float, events: int, channel: Channel, homes: list[int], redundancy: float = 0.25
+    scheme: str, loss: float, events: int, channel: LossyChannel, homes: list[int], redundancy: float = 0.25
 ) -> np.ndarray:
     coding = CodingSettings(packets=8, redundancy=redundancy, packet_bytes=1)
     caster = Caster(pair(loss), 0, homes, scheme_settings(scheme, coding), deadline_s=2.0, seed=7, channel=channel)
@@ -50,22 +57,22 @@ def at_least(k: int, n: int, loss: float) -> float:
 @pytest.mark.parametrize(("scheme", "sent"), [("tree", 8), ("coding", 10)])
 def test_one_lossy_hop_follows_the_binomial_law(scheme: str, sent: int) -> None:
     """The subscriber is at the publisher's broker: its access link loses, and nobody makes up for it."""
-    found = run(scheme, 0.0, 4000, Channel(access_loss=0.15), [0])
+    found = run(scheme, 0.0, 4000, LossyChannel(access_loss=0.15), [0])
     expected = at_least(8, sent, 0.15)
     # One combination in 256 or so tells nothing new.
     assert found.mean() == pytest.approx(expected, abs=4 * math.sqrt(expected * (1 - expected) / 4000) + 0.006)
 
 
 def test_subscribers_of_one_broker_share_its_losses_and_not_those_of_their_access_links() -> None:
-    shared = run("tree", 0.1, 3000, Channel(), [1, 1])
+    shared = run("tree", 0.1, 3000, LossyChannel(), [1, 1])
     assert np.array_equal(shared[:, 0], shared[:, 1])
-    own = run("tree", 0.0, 3000, Channel(access_loss=0.1), [1, 1])
+    own = run("tree", 0.0, 3000, LossyChannel(access_loss=0.1), [1, 1])
     assert own.all(axis=1).mean() == pytest.approx(0.9**16, abs=0.03)
 
 
 def test_losses_in_bursts_have_their_mean_and_their_length() -> None:
     """Gilbert-Elliott: the share lost is the link's, and runs of losses are geometric with the mean asked for."""
-    net = network_of(pair(0.1), [1], Channel(burst_mean=5.0), seed=3)
+    net = network_of(pair(0.1), [1], LossyChannel(burst_mean=5.0), seed=3)
     lost = []
     for event in range(400):
         passed, is_bad = np.zeros(len(net.loss), dtype=np.int64), np.zeros(len(net.loss), dtype=np.bool_)
@@ -77,7 +84,7 @@ def test_losses_in_bursts_have_their_mean_and_their_length() -> None:
 
 
 def test_bursts_hurt_a_code_that_copes_with_the_same_loss_one_by_one() -> None:
-    alone, bursts = (run("coding", 0.1, 2000, Channel(burst_mean=b), [1]).mean() for b in (None, 6.0))
+    alone, bursts = (run("coding", 0.1, 2000, LossyChannel(burst_mean=b), [1]).mean() for b in (None, 6.0))
     assert alone > bursts + 0.03
 
 
@@ -85,7 +92,7 @@ def test_without_loss_the_time_is_that_of_the_link() -> None:
     """8 packets at 100 a second behind each other, and 20 ms on the way."""
     coding = CodingSettings(packets=8, redundancy=0.25, packet_bytes=1)
     for serialise, expected_s in ((True, 8 / 100 + 0.02), (False, 0.02)):
-        channel = Channel(serialise=serialise)
+        channel = LossyChannel(serialise=serialise)
         caster = Caster(pair(0.0), 0, [1], scheme_settings("coding", coding), deadline_s=2.0, seed=1, channel=channel)
         assert caster.run(3).done_s == pytest.approx(np.full((3, 1), expected_s))
 
@@ -95,7 +102,7 @@ def test_retransmission_brings_everything_and_counts_each_try() -> None:
     packet one may be missed: it is sent again until packet and acknowledgement come, 0.1 / 0.81 times."""
     coding = CodingSettings(packets=8, packet_bytes=1)
     chosen = replace(scheme_settings("tree-retransmission", coding), tries_max=50)
-    caster = Caster(pair(0.1), 0, [1], chosen, deadline_s=600.0, seed=2, channel=Channel(serialise=False))
+    caster = Caster(pair(0.1), 0, [1], chosen, deadline_s=600.0, seed=2, channel=LossyChannel(serialise=False))
     found = caster.run(1500)
     assert found.on_time.all()
     expected = 8 / 0.9 + 0.1 / 0.81
@@ -166,14 +173,14 @@ def test_a_scenario_says_what_its_links_and_subscribers_do() -> None:
     found = system(coding=given + ", gossip: {patience: 70ms, push_packets: 4}")
     spec = found.delivery.coding
     assert spec is not None
-    assert Channel.of_scenario(spec) == Channel(access_loss=0.05)
-    chosen = settings_for(spec, Alternative("coding-gossip"))
+    assert LossyChannel.of_scenario(spec) == LossyChannel(access_loss=0.05)
+    chosen = settings_for(spec, SimulatedAlternative("coding-gossip"))
     assert chosen.gossip is not None
     assert (chosen.flush_s, chosen.retransmit_s, chosen.tries_max) == (0.08, 0.05, 3)
     assert (chosen.gossip.patience_s, chosen.gossip.push_packets) == (0.07, 4)
     link = replace(pair(0.1).links[0], burst_mean=5.0)
-    said = network_of(replace(pair(0.1), links=(link,)), [1], Channel(), seed=3)
-    asked = network_of(pair(0.1), [1], Channel(burst_mean=5.0), seed=3)
+    said = network_of(replace(pair(0.1), links=(link,)), [1], LossyChannel(), seed=3)
+    asked = network_of(pair(0.1), [1], LossyChannel(burst_mean=5.0), seed=3)
     np.testing.assert_array_equal(said.to_bad[:2], asked.to_bad[:2])
     np.testing.assert_array_equal(said.to_good[:2], asked.to_good[:2])
 
@@ -183,7 +190,7 @@ def test_a_scenario_says_what_its_links_and_subscribers_do() -> None:
 )
 def test_what_is_wrong_is_named(wrong: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        Channel(**wrong)  # type: ignore[arg-type]
+        LossyChannel(**wrong)  # type: ignore[arg-type]
 
 
 def test_bursts_that_cannot_be_are_refused_with_what_would_do() -> None:

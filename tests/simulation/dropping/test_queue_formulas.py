@@ -13,10 +13,10 @@ from surecast.scenario import parse_distribution
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping import QueueSweep, simulate_queue
 from surecast.simulation.dropping.queue_kernel import OVERFLOW
-from surecast.simulation.dropping.queue_sweep import Estimate
+from surecast.simulation.dropping.queue_sweep import QueueEstimate
 
 
-def agrees(estimate: Estimate, exact: object, relative: float) -> None:
+def agrees(estimate: QueueEstimate, exact: object, relative: float) -> None:
     """The interval is as narrow as it should be, and the exact value within one and a half of its half-widths."""
     value = np.asarray(exact, dtype=float)
     assert (estimate.half_width <= relative * value).all(), estimate.half_width / value

@@ -19,14 +19,14 @@ from surecast.prediction.reliability.static_routes import RouteParts, route_up
 from surecast.scenario.flows import Flows, flows_of
 from surecast.scenario.system import System
 
-__all__ = ["DeliveryModel", "Paths", "Spread", "delivery_model"]
+__all__ = ["DeliveryModel", "RoutePaths", "Spread", "delivery_model"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 
 @dataclass(frozen=True)
-class Paths:
+class RoutePaths:
     """All beginnings of all routes, each once, as a forest: `parent` is the path one hop shorter, -1 at a start.
 
     `of_route` has the path of each route of the flows; `parts` and `hop` lay the paths out flat.
@@ -66,7 +66,7 @@ class DeliveryModel:
     system: System
     flows: Flows
     components: Components
-    paths: Paths
+    paths: RoutePaths
     spread: Spread
     interval_s: float
     is_ideal: bool
@@ -232,7 +232,7 @@ def delivery_model(
     return DeliveryModel(system, flows, components_of(system), paths, spread, interval, ideal, times)
 
 
-def _paths(flows: Flows) -> Paths:
+def _paths(flows: Flows) -> RoutePaths:
     index: dict[tuple[int, int], int] = {}
     hop_index: dict[tuple[int, int, int], int] = {}
     parent: list[int] = []
@@ -262,10 +262,10 @@ def _paths(flows: Flows) -> Paths:
     up, begin, end, hop, via = (np.array(column, dtype=np.intp) for column in (parent, first, last, step, links))
     starts, flat_broker, flat_link, flat_hop = _flatten(up, end, via, hop)
     parts = RouteParts(starts, flat_broker, flat_link)
-    return Paths(up, begin, end, np.array(ends, dtype=np.intp), parts, flat_hop, tuple(hop_index))
+    return RoutePaths(up, begin, end, np.array(ends, dtype=np.intp), parts, flat_hop, tuple(hop_index))
 
 
-def _spread(system: System, flows: Flows, paths: Paths) -> Spread:
+def _spread(system: System, flows: Flows, paths: RoutePaths) -> Spread:
     keys, stream = np.unique(flows.publisher * len(system.topics) + flows.topic, return_inverse=True)
     publishers = [system.publishers[int(key) // len(system.topics)] for key in keys]
     entries = _entries_of(stream.astype(np.intp), paths.of_route[flows.route], paths.parent)

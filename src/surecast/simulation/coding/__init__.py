@@ -1,19 +1,25 @@
 """Coded delivery and its alternatives in virtual time."""
 
-from surecast.simulation.coding.coding_runs import Alternative, Caster, alternatives, needs_compiling, settings_for
+from surecast.simulation.coding.coding_runs import (
+    Caster,
+    SimulatedAlternative,
+    alternatives,
+    needs_compiling,
+    settings_for,
+)
 from surecast.simulation.coding.coding_simulation import simulate_alternative, simulate_coding
 from surecast.simulation.coding.outcomes import Outcomes
-from surecast.simulation.coding.packet_network import Audience, Channel, audiences_of
+from surecast.simulation.coding.packet_network import LossyChannel, SimulatedAudience, audiences_of
 from surecast.simulation.coding.sweep import LossPoint, LossSweep, sweep_loss
 
 __all__ = [
-    "Alternative",
-    "Audience",
     "Caster",
-    "Channel",
     "LossPoint",
     "LossSweep",
+    "LossyChannel",
     "Outcomes",
+    "SimulatedAlternative",
+    "SimulatedAudience",
     "alternatives",
     "audiences_of",
     "needs_compiling",

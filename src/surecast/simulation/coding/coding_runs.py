@@ -18,20 +18,20 @@ from surecast.scenario.system import Overlay
 from surecast.simulation.coding.compiled_run import run_events
 from surecast.simulation.coding.compiled_state import COUNTS, State, new_state
 from surecast.simulation.coding.outcomes import Outcomes
-from surecast.simulation.coding.packet_network import Channel, network_of
+from surecast.simulation.coding.packet_network import LossyChannel, network_of
 from surecast.simulation.coding.protocol_run import ObjectWorld
 from surecast.simulation.coding.scheme import Casting, compiled_scheme
 
-__all__ = ["Alternative", "Caster", "alternatives", "needs_compiling", "settings_for"]
+__all__ = ["Caster", "SimulatedAlternative", "alternatives", "needs_compiling", "settings_for"]
 
 How = Literal["compiled", "objects"]
 
 
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class SimulatedAlternative:
     """A scheme, and the paths of coded packets where these are not the scenario's.
 
-    >>> Alternative("coding", "single-path").name
+    >>> SimulatedAlternative("coding", "single-path").name
     'coding single-path'
     """
 
@@ -43,26 +43,26 @@ class Alternative:
         return self.scheme if self.paths is None else f"{self.scheme} {self.paths}"
 
 
-def alternatives(spec: Coding, names: list[str] | None = None) -> list[Alternative]:
+def alternatives(spec: Coding, names: list[str] | None = None) -> list[SimulatedAlternative]:
     """The alternatives to compare: those named, or all, the coded ones over other paths too.
 
     >>> [a.name for a in alternatives(Coding(paths="tree"), ["tree", "coding"])]
     ['tree', 'coding', 'coding single-path', 'coding maximum-flow']
     """
     refuse_unknown("scheme of packets", names or (), SCHEMES)
-    found: list[Alternative] = []
+    found: list[SimulatedAlternative] = []
     for scheme in SCHEMES:
         if (names and scheme not in names) or (spec.gossip is None and "gossip" in scheme):
             continue
-        found.append(Alternative(scheme))
+        found.append(SimulatedAlternative(scheme))
         if scheme in ("coding", "coding-gossip"):
-            found += [Alternative(scheme, kind) for kind in PATH_KINDS if kind != spec.paths]
+            found += [SimulatedAlternative(scheme, kind) for kind in PATH_KINDS if kind != spec.paths]
     if not found:
         raise ConfigurationError("the scheme gossips, and delivery.coding.gossip is null; give it a mode")
     return found
 
 
-def settings_for(spec: Coding, alternative: Alternative) -> DisseminationSettings:
+def settings_for(spec: Coding, alternative: SimulatedAlternative) -> DisseminationSettings:
     """The settings of an alternative under a scenario; packets carry one byte, and count as long as they are."""
     coding = CodingSettings(spec.packets, spec.redundancy, spec.field_bits, packet_bytes=1)
     gossip = None if spec.gossip is None else GossipSettings.of_scenario(spec.gossip)
@@ -109,7 +109,7 @@ class Caster:
         *,
         deadline_s: float,
         seed: int,
-        channel: Channel | None = None,
+        channel: LossyChannel | None = None,
         how: How = "compiled",
     ):
         if not 0.0 < deadline_s <= settings.lifetime_max_s:
@@ -117,7 +117,7 @@ class Caster:
                 f"deadline: {deadline_s} s; packets need one above 0 and at most {settings.lifetime_max_s:g} s"
             )
         self.deadline_s = deadline_s
-        self.net = network_of(overlay, homes, channel or Channel(), seed)
+        self.net = network_of(overlay, homes, channel or LossyChannel(), seed)
         self.casting = Casting.of(overlay, source, homes, settings, seed)
         self._seed = seed
         self._next = 0

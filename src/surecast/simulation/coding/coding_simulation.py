@@ -16,9 +16,9 @@ from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
 from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
-from surecast.simulation.coding.coding_runs import Alternative, Caster, How, alternatives, settings_for
+from surecast.simulation.coding.coding_runs import Caster, How, SimulatedAlternative, alternatives, settings_for
 from surecast.simulation.coding.outcomes import Outcomes, joined
-from surecast.simulation.coding.packet_network import Audience, Channel, audiences_of
+from surecast.simulation.coding.packet_network import LossyChannel, SimulatedAudience, audiences_of
 from surecast.simulation.experiment import Progress, ratio_estimate, until_known
 
 __all__ = ["BATCHES", "estimate", "messages_minimum", "simulate_alternative", "simulate_coding"]
@@ -34,7 +34,7 @@ QUANTILES = (0.5, 0.95, 0.99)
 class _Part:
     """The outcomes of the events of one audience."""
 
-    audience: Audience
+    audience: SimulatedAudience
     outcomes: Outcomes
     settings: DisseminationSettings
 
@@ -47,7 +47,7 @@ def simulate_coding(
     half_width: float | None = None,
     events_max: int = 20_000,
     seed: int = 0,
-    channel: Channel | None = None,
+    channel: LossyChannel | None = None,
     how: How = "compiled",
     quantiles: Sequence[float] = QUANTILES,
     progress: Progress | None = None,
@@ -74,7 +74,7 @@ def simulate_coding(
     """
     refuse_saturated_events(system)
     spec = _coding_of(system)
-    channel = channel or Channel.of_scenario(spec)
+    channel = channel or LossyChannel.of_scenario(spec)
     if events < BATCHES:
         raise ConfigurationError(f"events: {events} must be {BATCHES} or more, for an interval")
     audiences = audiences_of(system)
@@ -127,7 +127,7 @@ def simulate_coding(
 
 def simulate_alternative(
     overlay: Overlay,
-    audience: Audience,
+    audience: SimulatedAudience,
     homes: list[int],
     settings: DisseminationSettings,
     *,
@@ -135,7 +135,7 @@ def simulate_alternative(
     seed: int,
     half_width: float | None = None,
     events_max: int = 20_000,
-    channel: Channel | None = None,
+    channel: LossyChannel | None = None,
     how: How = "compiled",
 ) -> Outcomes:
     """The events of one audience under one scheme, as many as the half-width asks for."""
@@ -189,7 +189,7 @@ def estimate(values: ArrayLike, weights: ArrayLike | None = None) -> tuple[float
     return float(value[0]), float(half[0])
 
 
-def messages_minimum(overlay: Overlay, audience: Audience, homes: list[int], packets: int) -> float:
+def messages_minimum(overlay: Overlay, audience: SimulatedAudience, homes: list[int], packets: int) -> float:
     """Messages below which no paths can go: n / (1 - loss) for each home broker to be reached, by its best link."""
     best: dict[int, float] = {}
     for link in overlay.links:
@@ -228,7 +228,11 @@ class _Figures:
 
 
 def _add_subscribers(
-    builder: ReportBuilder, system: System, alternative: Alternative, parts: Sequence[_Part], quantiles: Sequence[float]
+    builder: ReportBuilder,
+    system: System,
+    alternative: SimulatedAlternative,
+    parts: Sequence[_Part],
+    quantiles: Sequence[float],
 ) -> None:
     per: dict[int, list[tuple[float, Outcomes, int]]] = {}
     for part in parts:
@@ -249,7 +253,7 @@ def _add_system(
     builder: ReportBuilder,
     system: System,
     spec: Coding,
-    alternative: Alternative,
+    alternative: SimulatedAlternative,
     parts: Sequence[_Part],
     quantiles: Sequence[float],
 ) -> None:
@@ -313,7 +317,7 @@ def _add_delays(figures: _Figures, parts: Sequence[tuple[float, Floats]], quanti
         figures.add("delay_quantile_s", values, samples, f"p{100 * q:.10g}")
 
 
-def _add_notes(builder: ReportBuilder, system: System, channel: Channel) -> None:
+def _add_notes(builder: ReportBuilder, system: System, channel: LossyChannel) -> None:
     losses = _said_losses(system, channel)
     between = "over the overlay's shortest path" if channel.peer_loss is None else f"with loss {channel.peer_loss:g}"
     builder.note(
@@ -325,7 +329,7 @@ def _add_notes(builder: ReportBuilder, system: System, channel: Channel) -> None
         builder.warn(sentence)
 
 
-def _said_losses(system: System, channel: Channel) -> str:
+def _said_losses(system: System, channel: LossyChannel) -> str:
     """Returns a phrase that says how links lose packets."""
     means = {link.burst_mean if channel.burst_mean is None else channel.burst_mean for link in system.overlay.links}
     bursts = sorted(mean for mean in means if mean is not None)

@@ -12,14 +12,14 @@ from surecast.scenario.spec.delivery import Coding
 from surecast.scenario.system import Overlay, System
 from surecast.simulation.coding.compiled_state import Net
 
-__all__ = ["Audience", "Channel", "audiences_of", "network_of"]
+__all__ = ["LossyChannel", "SimulatedAudience", "audiences_of", "network_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class LossyChannel:
     """The losses of packets beyond the links of the overlay, and assumptions about all links.
 
-    >>> Channel(burst_mean=5.0).chances(0.1, None)
+    >>> LossyChannel(burst_mean=5.0).chances(0.1, None)
     (0.0222..., 0.2)
     """
 
@@ -42,10 +42,10 @@ class Channel:
             raise ConfigurationError(f"channel burst_mean: {self.burst_mean} must be 1 packet or more")
 
     @classmethod
-    def of_scenario(cls, spec: Coding) -> Channel:
+    def of_scenario(cls, spec: Coding) -> LossyChannel:
         """Returns the channel of a scenario.
 
-        >>> Channel.of_scenario(Coding(access_loss=0.1)).access_loss
+        >>> LossyChannel.of_scenario(Coding(access_loss=0.1)).access_loss
         0.1
         """
         return cls(spec.access_loss, spec.peer_loss)
@@ -66,7 +66,7 @@ class Channel:
 
 
 @dataclass(frozen=True, slots=True)
-class Audience:
+class SimulatedAudience:
     """Subscribers that get the same events from one home broker: their indices, and the rate of these events.
 
     `publishers` are those that publish them, by index, each with its rate.
@@ -82,7 +82,7 @@ class Audience:
         return math.fsum(rate for _, rate in self.publishers)
 
 
-def audiences_of(system: System) -> tuple[Audience, ...]:
+def audiences_of(system: System) -> tuple[SimulatedAudience, ...]:
     """The audiences of a system: one for each publisher's home broker, deadline and set of subscribers."""
     found: dict[tuple[int, float, tuple[int, ...]], dict[int, float]] = {}
     for p, publisher in enumerate(system.publishers):
@@ -92,12 +92,12 @@ def audiences_of(system: System) -> tuple[Audience, ...]:
                 rates = found.setdefault((publisher.home, publisher.deadline_s, members), {})
                 rates[p] = rates.get(p, 0.0) + publisher.rate_per_s / len(publisher.topics)
     return tuple(
-        Audience(source, deadline_s, members, tuple(rates.items()))
+        SimulatedAudience(source, deadline_s, members, tuple(rates.items()))
         for (source, deadline_s, members), rates in found.items()
     )
 
 
-def network_of(overlay: Overlay, homes: list[int], channel: Channel, seed: int) -> Net:
+def network_of(overlay: Overlay, homes: list[int], channel: LossyChannel, seed: int) -> Net:
     """The links of an overlay and of subscribers with these home brokers.
 
     Link 2i is the overlay's link i from its end a to b, and 2i + 1 the way back. The access links of subscribers

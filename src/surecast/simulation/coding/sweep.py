@@ -11,7 +11,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.scenario.system import System
 from surecast.simulation.coding.coding_runs import alternatives, settings_for
 from surecast.simulation.coding.coding_simulation import estimate, messages_minimum, simulate_alternative
-from surecast.simulation.coding.packet_network import Channel, audiences_of
+from surecast.simulation.coding.packet_network import LossyChannel, audiences_of
 from surecast.simulation.experiment import Progress
 
 __all__ = ["LossPoint", "LossSweep", "sweep_loss"]
@@ -72,7 +72,7 @@ def sweep_loss(
     events: int = 200,
     events_max: int = 20_000,
     seed: int = 0,
-    channel: Channel | None = None,
+    channel: LossyChannel | None = None,
     progress: Progress | None = None,
 ) -> LossSweep:
     """Simulates alternatives, all or those of the schemes named, with every link of the overlay at each loss.
@@ -84,7 +84,7 @@ def sweep_loss(
         raise ConfigurationError(f"{system.name}: delivery.coding is missing; give it packets and redundancy")
     if not losses or not all(0.0 <= loss < 1.0 for loss in losses):
         raise ConfigurationError("losses: give one or more, each a share from 0 to below 1")
-    channel = channel or Channel.of_scenario(spec)
+    channel = channel or LossyChannel.of_scenario(spec)
     audiences = audiences_of(system)
     if len(audiences) != 1:
         raise AssumptionError(

@@ -15,10 +15,9 @@ from surecast.scenario.group import Group, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.simulation.dropping.dropping_plan import check_stable
-from surecast.simulation.reliability.compiled.compiled_plan import Plan as WalkPlan
-from surecast.simulation.reliability.compiled.compiled_plan import Source, make_plan
+from surecast.simulation.reliability.compiled.compiled_plan import CompiledPlan, EventSource, make_plan
 
-__all__ = ["SCHEMES", "Outlet", "Plan", "Stream", "compose_plan"]
+__all__ = ["SCHEMES", "ComposedPlan", "Outlet", "Stream", "compose_plan"]
 
 SCHEMES = ("none", "periodic-subscription", "buffering")
 """The schemes that can be simulated together with queues and dropping."""
@@ -53,12 +52,12 @@ class Outlet:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComposedPlan:
     """The system as arrays for `kernels.travel`; `visits_per_s` is how often events come to each broker, at most."""
 
     system: System
     scheme: str
-    walk: WalkPlan
+    walk: CompiledPlan
     streams: tuple[Stream, ...]
     outlets: tuple[Outlet, ...]
     tree: tuple[NDArray[np.int64], Ints, Floats, Ints, Ints, Ints, Ints]
@@ -73,7 +72,7 @@ class Plan:
         return max((len(stream.interests) for stream in self.streams), default=1) or 1
 
 
-def compose_plan(system: System, scheme: str, mechanisms: Mapping[str, Mechanism]) -> Plan:
+def compose_plan(system: System, scheme: str, mechanisms: Mapping[str, Mechanism]) -> ComposedPlan:
     """Lays out the trees; refuses what cannot be simulated, naming it."""
     if scheme not in SCHEMES:
         raise AssumptionError(
@@ -96,7 +95,7 @@ def compose_plan(system: System, scheme: str, mechanisms: Mapping[str, Mechanism
     groups = [group_of(system, i) if replicated else None for i in range(len(system.overlay.brokers))]
     rows = np.array([_group_row(group) for group in groups], dtype=np.float64)
     loads = tuple(broker_rates_per_s(system))
-    return Plan(system, scheme, walk, streams, outlets, tree, node_source, rows, tuple(groups), loads)
+    return ComposedPlan(system, scheme, walk, streams, outlets, tree, node_source, rows, tuple(groups), loads)
 
 
 def _group_row(group: Group | None) -> list[float]:
@@ -111,13 +110,13 @@ def _group_row(group: Group | None) -> list[float]:
 
 
 def _lay_out(
-    system: System, walk: WalkPlan
+    system: System, walk: CompiledPlan
 ) -> tuple[tuple[Stream, ...], tuple[Ints, Ints, Floats, Ints, Ints, Ints, Ints], tuple[tuple[int, int], ...]]:
     brokers = len(system.overlay.brokers)
     columns: list[tuple[int, int, float, int, int]] = []
     children: list[list[int]] = []
     streams, node_source = [], []
-    sources: dict[tuple[int, str], tuple[int, Source]] = {
+    sources: dict[tuple[int, str], tuple[int, EventSource]] = {
         (source.publisher, source.topic): (i, source) for i, source in enumerate(walk.sources)
     }
     for p, publisher in enumerate(system.publishers):
@@ -149,7 +148,7 @@ def _lay_out(
     return tuple(streams), tree, tuple(node_source)
 
 
-def _masks(source: Source) -> tuple[list[int], list[int]]:
+def _masks(source: EventSource) -> tuple[list[int], list[int]]:
     """The targets of a source at each node, and at it or behind it."""
     here, below = [0] * len(source.broker), [0] * len(source.broker)
     for bit, target in enumerate(source.targets):
@@ -160,7 +159,7 @@ def _masks(source: Source) -> tuple[list[int], list[int]]:
 
 
 def _outlets(
-    system: System, walk: WalkPlan, streams: tuple[Stream, ...], mechanisms: Mapping[str, Mechanism]
+    system: System, walk: CompiledPlan, streams: tuple[Stream, ...], mechanisms: Mapping[str, Mechanism]
 ) -> tuple[Outlet, ...]:
     found = []
     for i, subscriber in enumerate(system.subscribers):

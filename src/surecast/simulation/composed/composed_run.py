@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.scenario import Streams
-from surecast.simulation.composed.composed_arrays import Outlet, Plan
+from surecast.simulation.composed.composed_arrays import ComposedPlan, Outlet
 from surecast.simulation.composed.kernels import EXPIRED, HOME_DOWN, NO_ENTRY, PATH_DOWN, REACHED, UNDER_WAY, travel
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches, draw_times
 from surecast.simulation.dropping.dropping_plan import tables_of
@@ -28,14 +28,14 @@ from surecast.simulation.dropping.queue_kernel import (
     get_through,
     output_queue,
 )
-from surecast.simulation.reliability.compiled.compiled_plan import Source
-from surecast.simulation.reliability.compiled.outcomes import Settings
-from surecast.simulation.reliability.compiled.static import NEVER, Entries, both, without_refresh
+from surecast.simulation.reliability.compiled.compiled_plan import EventSource
+from surecast.simulation.reliability.compiled.outcomes import ReliabilitySettings
+from surecast.simulation.reliability.compiled.static import NEVER, RoutingEntries, both, without_refresh
 from surecast.simulation.reliability.compiled.traces import draw_trace
 from surecast.simulation.reliability.compiled.up_intervals import Intervals, intersect, join
 from surecast.simulation.replication.outages import group_trace
 
-__all__ = ["LOST_ON_WAY", "QUEUE_LOSSES", "RunResult", "simulate_run"]
+__all__ = ["LOST_ON_WAY", "QUEUE_LOSSES", "ComposedRunResult", "simulate_run"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -59,7 +59,7 @@ _CLIENT_DOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class ComposedRunResult:
     """By outlet: events lost on the way by reason, counts at the queue by state and outcome, events still on the way,
     sums, and bins of delays; by broker: events, time they stayed, and time up."""
 
@@ -80,7 +80,9 @@ class _Travelled:
     arrivals: list[Floats]
 
 
-def simulate_run(plan: Plan, settings: Settings, gaps_s: list[Floats], run: int) -> RunResult:
+def simulate_run(
+    plan: ComposedPlan, settings: ReliabilitySettings, gaps_s: list[Floats], run: int
+) -> ComposedRunResult:
     """Run number `run`: it depends on the seed and its number only, not on which runs were done before."""
     streams = Streams(settings.seed)
     traces = _traces(plan, settings, streams, run, gaps_s)
@@ -95,10 +97,12 @@ def simulate_run(plan: Plan, settings: Settings, gaps_s: list[Floats], run: int)
         queue.work(counts[i], sums[i], delays[i])
     begin, end, _ = settings.window
     up = [float(np.maximum(np.minimum(e, end) - np.maximum(s, begin), 0.0).sum()) for s, e in traces[: len(brokers)]]
-    return RunResult(lost, counts, under_way, sums, delays, np.column_stack([brokers, up]))
+    return ComposedRunResult(lost, counts, under_way, sums, delays, np.column_stack([brokers, up]))
 
 
-def _traces(plan: Plan, settings: Settings, streams: Streams, run: int, gaps_s: list[Floats]) -> list[Intervals]:
+def _traces(
+    plan: ComposedPlan, settings: ReliabilitySettings, streams: Streams, run: int, gaps_s: list[Floats]
+) -> list[Intervals]:
     """Draws the up intervals of each broker and each link; those of a group come from its replicas."""
     traces = []
     for i, component in enumerate(plan.walk.components):
@@ -121,7 +125,7 @@ def _traces(plan: Plan, settings: Settings, streams: Streams, run: int, gaps_s: 
 
 
 def _travel(
-    plan: Plan, settings: Settings, streams: Streams, run: int, traces: list[Intervals]
+    plan: ComposedPlan, settings: ReliabilitySettings, streams: Streams, run: int, traces: list[Intervals]
 ) -> tuple[_Travelled, Floats]:
     system, end = plan.system, settings.window[1]
     published = []
@@ -167,7 +171,7 @@ def _travel(
     return _Travelled(published, by_fate, by_arrival), sums
 
 
-def _services(plan: Plan, streams: Streams, run: int, events: list[int]) -> tuple[Floats, Ints]:
+def _services(plan: ComposedPlan, streams: Streams, run: int, events: list[int]) -> tuple[Floats, Ints]:
     """Service times enough for all events that may come to each broker, one broker behind the other."""
     brokers = plan.system.overlay.brokers
     visits = np.zeros(len(brokers), np.int64)
@@ -182,7 +186,7 @@ def _services(plan: Plan, streams: Streams, run: int, events: list[int]) -> tupl
 
 
 def _entries(
-    plan: Plan, settings: Settings, run: int, traces: list[Intervals]
+    plan: ComposedPlan, settings: ReliabilitySettings, run: int, traces: list[Intervals]
 ) -> tuple[tuple[Floats, Floats, Ints], Ints, Ints]:
     """Lists of times; which of them says when the entry is there that each node needs for each target (-1: it needs
     none), and which when the whole route is up (-1: that does not matter)."""
@@ -193,7 +197,7 @@ def _entries(
     if plan.scheme == "none":
         held = without_refresh(traces, plan.walk.brokers)
     else:
-        held = Entries(plan.walk, traces, settings, run, count_only=False).of
+        held = RoutingEntries(plan.walk, traces, settings, run, count_only=False).of
     lists: list[Intervals] = [NEVER]
     routes: dict[tuple[int, int], int] = {}
     for node, (which, place) in enumerate(plan.node_source):
@@ -215,7 +219,7 @@ def _entries(
     return join(lists), entry_of, route_of
 
 
-def _route_up(source: Source, path: tuple[int, ...], traces: list[Intervals]) -> Intervals:
+def _route_up(source: EventSource, path: tuple[int, ...], traces: list[Intervals]) -> Intervals:
     """Returns the intervals in which all parts of a path are up."""
     up = traces[source.broker[0]]
     for node in path[1:]:
@@ -223,7 +227,9 @@ def _route_up(source: Source, path: tuple[int, ...], traces: list[Intervals]) ->
     return up
 
 
-def _access(plan: Plan, settings: Settings, streams: Streams, run: int, kind: str, name: str) -> Intervals:
+def _access(
+    plan: ComposedPlan, settings: ReliabilitySettings, streams: Streams, run: int, kind: str, name: str
+) -> Intervals:
     """Draws the up intervals of the link of a client."""
     return draw_trace(plan.system.client_failures, streams, f"run {run}/{kind}", name, settings.horizon_s)
 
@@ -241,8 +247,8 @@ class _Queue:
 
     def __init__(
         self,
-        plan: Plan,
-        settings: Settings,
+        plan: ComposedPlan,
+        settings: ReliabilitySettings,
         streams: Streams,
         run: int,
         outlet: Outlet,

@@ -14,8 +14,8 @@ from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import System
-from surecast.simulation.composed.composed_arrays import Plan, compose_plan
-from surecast.simulation.composed.composed_run import LOST_ON_WAY, QUEUE_LOSSES, RunResult, simulate_run
+from surecast.simulation.composed.composed_arrays import ComposedPlan, compose_plan
+from surecast.simulation.composed.composed_run import LOST_ON_WAY, QUEUE_LOSSES, ComposedRunResult, simulate_run
 from surecast.simulation.dropping.histogram import quantile
 from surecast.simulation.dropping.queue_kernel import DELAY, DELIVERED, LATE, RESPONSE
 from surecast.simulation.dropping.queue_kernel import QUEUED as WAITING
@@ -27,7 +27,7 @@ from surecast.simulation.experiment import (
     ratio_estimate,
     replicate,
 )
-from surecast.simulation.reliability.compiled.outcomes import Settings
+from surecast.simulation.reliability.compiled.outcomes import ReliabilitySettings
 from surecast.simulation.replication.group_load_run import election_gaps
 
 __all__ = ["simulate_composed"]
@@ -94,15 +94,19 @@ def simulate_composed(
     return builder.build()
 
 
-def _settings(system: System, plan: Plan, runs: int, duration_s: float, warm_up_s: float, seed: int) -> Settings:
+def _settings(
+    system: System, plan: ComposedPlan, runs: int, duration_s: float, warm_up_s: float, seed: int
+) -> ReliabilitySettings:
     """The extent of a run, cut where there would be too many events; the last are followed for as long again."""
     asked = Extent(duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
     rate = math.fsum(stream.rate_per_s for stream in plan.streams)
     cut_s = min(asked.duration_s, max(EVENTS_MAX / (runs * max(rate, 1e-9)) - warm_up_s, 1.0))
-    return Settings.of(system, [plan.scheme], duration_s=cut_s, warm_up_s=warm_up_s, seed=seed, followed_s=cut_s)
+    return ReliabilitySettings.of(
+        system, [plan.scheme], duration_s=cut_s, warm_up_s=warm_up_s, seed=seed, followed_s=cut_s
+    )
 
 
-def _builder(plan: Plan, settings: Settings, runs: int) -> ReportBuilder:
+def _builder(plan: ComposedPlan, settings: ReliabilitySettings, runs: int) -> ReportBuilder:
     system = plan.system
     parameters = {
         "composed_scheme": plan.scheme,
@@ -137,9 +141,9 @@ class _Figures:
     """All figures of all runs."""
 
     builder: ReportBuilder
-    plan: Plan
-    settings: Settings
-    results: list[RunResult]
+    plan: ComposedPlan
+    settings: ReliabilitySettings
+    results: list[ComposedRunResult]
 
     def __post_init__(self) -> None:
         self.lost = np.array([result.lost for result in self.results], dtype=np.float64)

@@ -14,11 +14,11 @@ subscriber is back. What is dropped, and why:
 
 from surecast.simulation.dropping.dropping_simulation import simulate_dropping, simulate_dropping_until
 from surecast.simulation.dropping.hybrid import HybridChoice, best_hybrid
-from surecast.simulation.dropping.queue_sweep import Estimate, QueueSweep, simulate_queue
+from surecast.simulation.dropping.queue_sweep import QueueEstimate, QueueSweep, simulate_queue
 
 __all__ = [
-    "Estimate",
     "HybridChoice",
+    "QueueEstimate",
     "QueueSweep",
     "best_hybrid",
     "simulate_dropping",

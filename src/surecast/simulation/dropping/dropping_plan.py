@@ -15,14 +15,23 @@ from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.spec.delivery import Dropping
 from surecast.simulation.experiment import Extent
 
-__all__ = ["Mechanisms", "Plan", "Policy", "Settings", "check_stable", "make_plan", "resolve_policies", "tables_of"]
+__all__ = [
+    "DroppingPlan",
+    "DroppingSettings",
+    "Mechanisms",
+    "Policy",
+    "check_stable",
+    "make_plan",
+    "resolve_policies",
+    "tables_of",
+]
 
 Mechanisms = Mapping[str, Mechanism | Mapping[str, Mechanism]]
 """By policy: one mechanism for all subscribers, or one by name for each that disconnects."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DroppingPlan:
     """`feeds` has, by home broker, the publishers whose events it processes; `subscribers` those that are published
     to; `rates_per_s` the rate of the events of each one's interest."""
 
@@ -42,7 +51,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(Extent):
+class DroppingSettings(Extent):
     """The settings of a simulation of dropping: events published from `warm_up_s` on, for `duration_s`, count."""
 
     @property
@@ -55,7 +64,7 @@ class Settings(Extent):
         return self.warm_up_s, self.end_s, self.end_s + self.duration_s
 
 
-def make_plan(system: System) -> Plan:
+def make_plan(system: System) -> DroppingPlan:
     """Returns the subscribers with the rates that reach them.
 
     Paths over several brokers are refused, since this queueing network has none.
@@ -80,10 +89,12 @@ def make_plan(system: System) -> Plan:
     homes = dict.fromkeys(system.subscribers[i].home for i in subscribers)
     busy = [p for p, publisher in enumerate(system.publishers) if publisher.rate_per_s > 0]
     feeds = {home: tuple(p for p in busy if system.publishers[p].home == home) for home in homes}
-    return Plan(system, feeds, tuple(subscribers), tuple(rates))
+    return DroppingPlan(system, feeds, tuple(subscribers), tuple(rates))
 
 
-def resolve_policies(plan: Plan, names: Sequence[str] | None, mechanisms: Mechanisms | None) -> tuple[Policy, ...]:
+def resolve_policies(
+    plan: DroppingPlan, names: Sequence[str] | None, mechanisms: Mechanisms | None
+) -> tuple[Policy, ...]:
     """The policies to simulate; those of the scenario with all parameters given need no mechanism."""
     given = dict(mechanisms or {})
     if isinstance(names, str):
@@ -94,7 +105,7 @@ def resolve_policies(plan: Plan, names: Sequence[str] | None, mechanisms: Mechan
     return tuple(_policy(plan, name, given.get(name)) for name in chosen)
 
 
-def _policy(plan: Plan, name: str, given: Mechanism | Mapping[str, Mechanism] | None) -> Policy:
+def _policy(plan: DroppingPlan, name: str, given: Mechanism | Mapping[str, Mechanism] | None) -> Policy:
     subscribers = [plan.system.subscribers[i] for i in plan.subscribers]
     if given is None:
         given = _of_scenario(plan.system.delivery.dropping, name)
@@ -138,7 +149,7 @@ def _of_scenario(dropping: Dropping, name: str) -> Mechanism:
     )
 
 
-def _check_loads(plan: Plan, name: str, mechanisms: Sequence[Mechanism], sizes: Mapping[int, int]) -> None:
+def _check_loads(plan: DroppingPlan, name: str, mechanisms: Sequence[Mechanism], sizes: Mapping[int, int]) -> None:
     system = plan.system
     for home, publishers in plan.feeds.items():
         service = system.overlay.brokers[home].notification_service

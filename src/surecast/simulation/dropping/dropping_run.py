@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from surecast.scenario import Streams, System
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping.draws import Floats, Switches, draw_events, draw_switches, draw_times
-from surecast.simulation.dropping.dropping_plan import Plan, Policy, Settings, tables_of
+from surecast.simulation.dropping.dropping_plan import DroppingPlan, DroppingSettings, Policy, tables_of
 from surecast.simulation.dropping.queue_kernel import (
     AREA,
     BINS,
@@ -27,7 +27,7 @@ from surecast.simulation.dropping.queue_kernel import (
     output_queue,
 )
 
-__all__ = ["BROKER_SUMS", "Bins", "RunResult", "simulate_run"]
+__all__ = ["BROKER_SUMS", "Bins", "DroppingRunResult", "simulate_run"]
 
 Counts = NDArray[np.int64]
 Bins = tuple[Counts, Counts]
@@ -39,7 +39,7 @@ time: the integrals of the number present and of the service."""
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class DroppingRunResult:
     """The sums of one run. By policy and subscriber: counts by state met and outcome, sums, and bins of times; by
     policy and broker: the sums of the input queue."""
 
@@ -61,8 +61,12 @@ class _Events:
 
 
 def simulate_run(
-    plan: Plan, policies: tuple[Policy, ...], settings: Settings, traces: Mapping[str, Switches], run: int
-) -> RunResult:
+    plan: DroppingPlan,
+    policies: tuple[Policy, ...],
+    settings: DroppingSettings,
+    traces: Mapping[str, Switches],
+    run: int,
+) -> DroppingRunResult:
     """Run number `run`: it depends on the seed and its number only, not on which runs were done before."""
     streams = Streams(settings.seed)
     shape = (len(policies), len(plan.subscribers))
@@ -83,7 +87,7 @@ def simulate_run(
             departures = left[subscriber.home, policy.input_sizes[subscriber.home]]
             bins[p].append(subscriber.follow(policy.mechanisms[s], departures, counts[p, s], sums[p, s]))
     responses, delays = (tuple(tuple(pair[k] for pair in row) for row in bins) for k in (0, 1))
-    return RunResult(counts, sums, responses, delays, brokers)
+    return DroppingRunResult(counts, sums, responses, delays, brokers)
 
 
 class _Subscriber:
@@ -91,12 +95,12 @@ class _Subscriber:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: DroppingPlan,
         index: int,
         events: Mapping[int, _Events],
         streams: Streams,
         run: int,
-        settings: Settings,
+        settings: DroppingSettings,
         traces: Mapping[str, Switches],
     ):
         who = plan.system.subscribers[plan.subscribers[index]]
@@ -180,7 +184,7 @@ def _departures(events: _Events, size: int) -> Floats:
     return departures
 
 
-def _broker_sums(events: _Events, departures: Floats, settings: Settings) -> list[float]:
+def _broker_sums(events: _Events, departures: Floats, settings: DroppingSettings) -> list[float]:
     begin, end, _ = settings.window
     kept = departures >= 0.0
     arrived, left, services = events.published[kept], departures[kept], events.services[kept]

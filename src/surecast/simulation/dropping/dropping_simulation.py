@@ -9,8 +9,15 @@ from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario import System
 from surecast.scenario.coverage import left_out
 from surecast.simulation.dropping.draws import Switches, given_switches
-from surecast.simulation.dropping.dropping_plan import Mechanisms, Plan, Policy, Settings, make_plan, resolve_policies
-from surecast.simulation.dropping.dropping_run import RunResult, simulate_run
+from surecast.simulation.dropping.dropping_plan import (
+    DroppingPlan,
+    DroppingSettings,
+    Mechanisms,
+    Policy,
+    make_plan,
+    resolve_policies,
+)
+from surecast.simulation.dropping.dropping_run import DroppingRunResult, simulate_run
 from surecast.simulation.dropping.simulated_dropping_report import add_policy, relative_half_width
 from surecast.simulation.experiment import Progress, check_at_least_one, replicate, replications
 
@@ -133,20 +140,20 @@ class _Job:
         for share in quantiles:
             if not 0.0 < share < 1.0:
                 raise ConfigurationError(f"quantiles: {share!r} is not between 0 and 1; write one such as 0.99")
-        self.settings = Settings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
-        self.plan: Plan = make_plan(system)
+        self.settings = DroppingSettings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
+        self.plan: DroppingPlan = make_plan(system)
         self.policies: tuple[Policy, ...] = resolve_policies(self.plan, policies, mechanisms)
         self.quantiles = tuple(quantiles)
         self.traces = _periods(system, traces)
 
-    def run(self, run: int) -> RunResult:
+    def run(self, run: int) -> DroppingRunResult:
         """One run. The compiled queues let other threads work beside them."""
         return simulate_run(self.plan, self.policies, self.settings, self.traces, run)
 
-    def width(self, results: list[RunResult]) -> float:
+    def width(self, results: list[DroppingRunResult]) -> float:
         return relative_half_width(results, len(self.policies))
 
-    def report(self, results: list[RunResult]) -> ReportBuilder:
+    def report(self, results: list[DroppingRunResult]) -> ReportBuilder:
         """A builder with everything but warnings about the number of runs."""
         system, settings = self.plan.system, self.settings
         parameters: dict[str, float | str] = {

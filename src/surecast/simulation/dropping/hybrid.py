@@ -12,8 +12,8 @@ import numpy as np
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.scenario import Distribution
 from surecast.scenario.mechanism import Mechanism
-from surecast.simulation.dropping.dropping_plan import Settings
-from surecast.simulation.dropping.queue_sweep import Accounts, Period, QueueSweep, Sweeper
+from surecast.simulation.dropping.dropping_plan import DroppingSettings
+from surecast.simulation.dropping.queue_sweep import Period, QueueAccounts, QueueSweep, Sweeper
 
 __all__ = ["HybridChoice", "best_hybrid"]
 
@@ -66,7 +66,7 @@ def best_hybrid(
     if not 0 < target_s < math.inf:
         raise ConfigurationError(f"target_s: {target_s} must be above 0 and finite")
     names = [name for name in PARAMETERS if name in vary]
-    settings = Settings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
+    settings = DroppingSettings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
     search = _Search(
         Sweeper(on, off, service, settings, arrival_per_s),
         (arrival_per_s, service_per_s, input_per_s),
@@ -143,7 +143,7 @@ class _Search:
     def simulate(self, mechanisms: list[Mechanism], runs: range) -> QueueSweep:
         size = len(mechanisms)
         rates, services, inputs = (np.full(size, rate) for rate in self.rates)
-        accounts = Accounts((size,), self.sweeper.settings)
+        accounts = QueueAccounts((size,), self.sweeper.settings)
         for run in runs:
             accounts.add(self.sweeper.run(run, rates, services, inputs, mechanisms))
         return accounts.result()

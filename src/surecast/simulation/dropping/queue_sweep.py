@@ -14,7 +14,7 @@ from surecast.errors import ConfigurationError, SaturationError
 from surecast.scenario import Connectivity, Distribution, Streams, parse_distribution
 from surecast.scenario.mechanism import Mechanism
 from surecast.simulation.dropping.draws import Floats, draw_events, draw_switches, draw_times
-from surecast.simulation.dropping.dropping_plan import Settings, check_stable, tables_of
+from surecast.simulation.dropping.dropping_plan import DroppingSettings, check_stable, tables_of
 from surecast.simulation.dropping.histogram import quantile
 from surecast.simulation.dropping.queue_kernel import (
     AREA,
@@ -35,7 +35,7 @@ from surecast.simulation.dropping.queue_kernel import (
 )
 from surecast.simulation.experiment import check_at_least_one, ratio_estimate, relative_width, replications, until_known
 
-__all__ = ["Accounts", "Estimate", "Period", "QueueSweep", "Sweeper", "simulate_queue"]
+__all__ = ["Period", "QueueAccounts", "QueueEstimate", "QueueSweep", "Sweeper", "simulate_queue"]
 
 Period = Distribution | float
 """A distribution of periods, or the mean in seconds of exponential ones."""
@@ -43,7 +43,7 @@ Period = Distribution | float
 _PURPOSES = ("arrivals", "input", "join", "lifetime", "service")
 
 
-class Estimate(NamedTuple):
+class QueueEstimate(NamedTuple):
     """Values and their 95 % half-widths, one for each point; NaN where there is none."""
 
     value: Floats
@@ -75,39 +75,39 @@ class QueueSweep:
         return np.asarray(self.counts.sum(axis=(0, 2, 3)).reshape(self.shape), dtype=np.int64)
 
     @property
-    def success_share(self) -> Estimate:
+    def success_share(self) -> QueueEstimate:
         """Share of all events that are delivered."""
         return self._ratio(self._outcome(DELIVERED), self.counts.sum(axis=(2, 3)))
 
     @property
-    def response_mean_s(self) -> Estimate:
+    def response_mean_s(self) -> QueueEstimate:
         """Mean time from joining the output queue to the end of transmission."""
         return self._ratio(self.sums[:, :, RESPONSE], self._outcome(DELIVERED))
 
     @property
-    def delay_mean_s(self) -> Estimate:
+    def delay_mean_s(self) -> QueueEstimate:
         """Mean time from publication to the end of transmission."""
         return self._ratio(self.sums[:, :, DELAY], self._outcome(DELIVERED))
 
     @property
-    def queue_length_mean(self) -> Estimate:
+    def queue_length_mean(self) -> QueueEstimate:
         """Mean number of events in the output queue over time."""
         return self._ratio(self.sums[:, :, AREA], np.full(self.sums.shape[:2], self.duration_s))
 
     @property
-    def utilisation(self) -> Estimate:
+    def utilisation(self) -> QueueEstimate:
         """Share of the time in which an event is being transmitted."""
         return self._ratio(self.sums[:, :, BUSY], np.full(self.sums.shape[:2], self.duration_s))
 
     @property
-    def join_probability(self) -> Estimate:
+    def join_probability(self) -> QueueEstimate:
         """Share of the events that arrive while disconnected that join."""
         met = self.counts[:, :, MET_OFF]
         arrived = met.sum(axis=2)
         return self._ratio(arrived - met[:, :, REJECTED] - met[:, :, OVERFLOW], arrived)
 
     @property
-    def failed_connected_share(self) -> Estimate:
+    def failed_connected_share(self) -> QueueEstimate:
         """Share of the events that arrive while connected that are dropped (dropping Fig. 7)."""
         met = self.counts[:, :, MET_ON]
         arrived = met.sum(axis=2)
@@ -124,9 +124,9 @@ class QueueSweep:
     def _outcome(self, outcome: int) -> NDArray[np.int64]:
         return np.asarray(self.counts[:, :, :, outcome].sum(axis=2), dtype=np.int64)
 
-    def _ratio(self, over: NDArray[Any], under: NDArray[Any]) -> Estimate:
+    def _ratio(self, over: NDArray[Any], under: NDArray[Any]) -> QueueEstimate:
         value, half = ratio_estimate(over.astype(np.float64), under.astype(np.float64))
-        return Estimate(value.reshape(self.shape), half.reshape(self.shape))
+        return QueueEstimate(value.reshape(self.shape), half.reshape(self.shape))
 
 
 def simulate_queue(
@@ -160,7 +160,7 @@ def simulate_queue(
     [0.75, 0.75, 0.75]
     """
     check_at_least_one("runs", min(runs, max_runs))
-    settings = Settings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
+    settings = DroppingSettings(duration_s=float(duration_s), warm_up_s=float(warm_up_s), seed=seed)
     mechanisms: Any = np.empty(1 if not isinstance(mechanism, Sequence) else len(mechanism), dtype=object)
     mechanisms[:] = list(mechanism) if isinstance(mechanism, Sequence) else [mechanism or Mechanism()]
     if not isinstance(mechanism, Sequence):
@@ -174,7 +174,7 @@ def simulate_queue(
     rates, services, inputs, chosen = (np.ravel(part) for part in points)
     sweeper = Sweeper(on, off, service, settings, float(rates.max(initial=0.0)))
     _check(sweeper, rates, services, inputs, chosen.tolist())
-    accounts = Accounts(points[0].shape, settings)
+    accounts = QueueAccounts(points[0].shape, settings)
 
     def is_known() -> bool:
         result = accounts.result()
@@ -205,7 +205,12 @@ class Sweeper:
     """Draws the random numbers of runs, and lets any number of points work on them; `kept` has those of some runs."""
 
     def __init__(
-        self, on: Period | None, off: Period | None, service: Distribution | None, settings: Settings, rate_max: float
+        self,
+        on: Period | None,
+        off: Period | None,
+        service: Distribution | None,
+        settings: DroppingSettings,
+        rate_max: float,
     ):
         if (on is None) != (off is None):
             raise ConfigurationError("on and off go together; both None mean that it is always connected")
@@ -295,10 +300,10 @@ def _rules(mechanism: Mechanism) -> tuple[int, int, int, int]:
     return *sizes, int(mechanism.protect_connected), int(exponential)
 
 
-class Accounts:
+class QueueAccounts:
     """Collects runs; of bins only the sums are kept."""
 
-    def __init__(self, shape: tuple[int, ...], settings: Settings):
+    def __init__(self, shape: tuple[int, ...], settings: DroppingSettings):
         self.shape, self.duration_s = shape, settings.duration_s
         self._counts: list[NDArray[np.int64]] = []
         self._sums: list[Floats] = []

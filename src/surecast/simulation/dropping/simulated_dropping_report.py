@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from surecast.report import ReportBuilder
 from surecast.simulation.dropping.draws import Floats
-from surecast.simulation.dropping.dropping_plan import Plan, Policy, Settings
-from surecast.simulation.dropping.dropping_run import Bins, RunResult
+from surecast.simulation.dropping.dropping_plan import DroppingPlan, DroppingSettings, Policy
+from surecast.simulation.dropping.dropping_run import Bins, DroppingRunResult
 from surecast.simulation.dropping.histogram import quantile
 from surecast.simulation.dropping.queue_kernel import (
     AREA,
@@ -37,7 +37,7 @@ from surecast.simulation.experiment.confidence import interval_ends, ratio_estim
 __all__ = ["add_policy", "relative_half_width"]
 
 
-def relative_half_width(results: list[RunResult], policies: int) -> float:
+def relative_half_width(results: list[DroppingRunResult], policies: int) -> float:
     """The largest 95 % half-width, relative to its value, of success shares and mean response times."""
     widest = 0.0
     for p in range(policies):
@@ -51,10 +51,10 @@ def relative_half_width(results: list[RunResult], policies: int) -> float:
 
 def add_policy(
     builder: ReportBuilder,
-    plan: Plan,
-    settings: Settings,
+    plan: DroppingPlan,
+    settings: DroppingSettings,
     policy: Policy,
-    results: list[RunResult],
+    results: list[DroppingRunResult],
     index: int,
     quantiles: tuple[float, ...],
 ) -> None:
@@ -73,10 +73,10 @@ class _Figures:
     def __init__(
         self,
         builder: ReportBuilder,
-        plan: Plan,
-        settings: Settings,
+        plan: DroppingPlan,
+        settings: DroppingSettings,
         policy: Policy,
-        results: list[RunResult],
+        results: list[DroppingRunResult],
         index: int,
     ):
         self.builder, self.plan, self.policy, self.results, self.index = builder, plan, policy, results, index

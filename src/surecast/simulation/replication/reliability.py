@@ -13,10 +13,10 @@ from surecast.scenario.group import Group, group_of
 from surecast.scenario.saturation import broker_rates_per_s
 from surecast.scenario.system import System
 from surecast.simulation.experiment import Progress, check_at_least_one, replicate
-from surecast.simulation.reliability.compiled.compiled_plan import Plan
+from surecast.simulation.reliability.compiled.compiled_plan import CompiledPlan
 from surecast.simulation.reliability.compiled.compiled_run import simulate_run
 from surecast.simulation.reliability.compiled.compiled_simulation import lay_out, report_head
-from surecast.simulation.reliability.compiled.outcomes import RunResult, Settings
+from surecast.simulation.reliability.compiled.outcomes import CompiledRunResult, ReliabilitySettings
 from surecast.simulation.reliability.compiled.simulated_reliability_report import build_report
 from surecast.simulation.replication.group_load_run import election_gaps
 from surecast.simulation.replication.outages import group_trace
@@ -51,7 +51,7 @@ def simulate_group_reliability(
     True
     """
     check_at_least_one("runs", runs)
-    settings = Settings.of(system, schemes, duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
+    settings = ReliabilitySettings.of(system, schemes, duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
     plan = lay_out(system)
     groups = [group_of(system, i) for i in range(len(system.overlay.brokers))]
     gaps = election_gaps(groups, broker_rates_per_s(system), seed)
@@ -62,7 +62,9 @@ def simulate_group_reliability(
     return build_report(plan, settings, results, head)
 
 
-def _simulate_run(plan: Plan, settings: Settings, groups: list[Group], gaps: list[Floats], run: int) -> RunResult:
+def _simulate_run(
+    plan: CompiledPlan, settings: ReliabilitySettings, groups: list[Group], gaps: list[Floats], run: int
+) -> CompiledRunResult:
     traces = {
         broker.name: group_trace(
             group, gaps_s, horizon_s=settings.horizon_s, seed=settings.seed, name=f"run {run}/{broker.name}"

@@ -18,7 +18,7 @@ from surecast.scenario import System
 from surecast.scenario.flows import Flows, flows_of
 from surecast.scenario.system import Failures
 
-__all__ = ["NONE", "Component", "Plan", "Source", "Subscription", "Target", "make_plan"]
+__all__ = ["NONE", "CompiledPlan", "Component", "EventSource", "EventTarget", "RefreshedEntry", "make_plan"]
 
 NONE = -1
 Ints = NDArray[np.int64]
@@ -34,7 +34,7 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class EventTarget:
     """A destination of a source's events: a node of its tree, the broker there, and an access link or NONE.
 
     `path` has the nodes from the root to it, and `latency_s` is that of the links between them.
@@ -49,7 +49,7 @@ class Target:
 
 
 @dataclass
-class Source:
+class EventSource:
     """One publisher's events on one topic, and the tree of the routes they take.
 
     Node 0 is the publisher's home; parents stand before their children. `broker` is the broker of each node, `link`
@@ -66,7 +66,7 @@ class Source:
     parent: list[int] = field(default_factory=lambda: [NONE])
     link: list[int] = field(default_factory=lambda: [NONE])
     hop: list[int] = field(default_factory=lambda: [NONE])
-    targets: list[Target] = field(default_factory=list)
+    targets: list[EventTarget] = field(default_factory=list)
     children: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def path(self, node: int) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class RefreshedEntry:
     """The refreshes of a topic from a home broker, and how they spread along the topic's tree (see `intervals.flood`).
 
     `needed` are the brokers whose entries matter, being on a route to that home.
@@ -93,7 +93,7 @@ class Subscription:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CompiledPlan:
     """The system as arrays. `interest_of` has the interest of each subscriber, NONE where nothing is published to it.
 
     `hops` has, for each hop, the components that must be up together: sender, link and receiver; `subscriptions` has
@@ -102,11 +102,11 @@ class Plan:
 
     system: System
     components: tuple[Component, ...]
-    sources: tuple[Source, ...]
+    sources: tuple[EventSource, ...]
     interests: int
     interest_of: Ints
     hops: tuple[tuple[int, ...], ...]
-    subscriptions: tuple[Subscription, ...]
+    subscriptions: tuple[RefreshedEntry, ...]
 
     @property
     def brokers(self) -> int:
@@ -125,7 +125,7 @@ class Plan:
         )
 
 
-def make_plan(system: System) -> Plan:
+def make_plan(system: System) -> CompiledPlan:
     """Numbers the components and grows the trees of all sources."""
     overlay, flows = system.overlay, flows_of(system)
     components = [Component("broker", broker.name, broker.failures) for broker in overlay.brokers]
@@ -141,7 +141,7 @@ def make_plan(system: System) -> Plan:
     members: dict[int, list[int]] = {}
     for subscriber, interest in enumerate(flows.interest_of.tolist()):
         members.setdefault(interest, []).append(subscriber)
-    sources: dict[tuple[int, int], Source] = {}
+    sources: dict[tuple[int, int], EventSource] = {}
     for flow in range(len(flows.interest)):
         source = _source(system, flows, flow, sources, publisher_access)
         node = _grow(system, source, flows, flow, hops)
@@ -151,18 +151,20 @@ def make_plan(system: System) -> Plan:
         latency_s = math.fsum(link.latency_s for link in passed)
         if by_subscriber:
             for i in members[interest]:
-                source.targets.append(Target(i, node, home, subscriber_access + i, path, latency_s))
+                source.targets.append(EventTarget(i, node, home, subscriber_access + i, path, latency_s))
         else:
-            source.targets.append(Target(interest, node, home, NONE, path, latency_s))
+            source.targets.append(EventTarget(interest, node, home, NONE, path, latency_s))
     interest_of = np.arange(len(system.subscribers)) if by_subscriber else flows.interest_of.astype(np.int64)
     reached = {target.interest for source in sources.values() for target in source.targets}
     interest_of = np.array([i if i in reached else NONE for i in interest_of.tolist()], dtype=np.int64)
     count = len(system.subscribers) if by_subscriber else len(flows.interests)
     subscriptions = _subscriptions(system, flows, list(sources.values()))
-    return Plan(system, tuple(components), tuple(sources.values()), count, interest_of, tuple(hops), subscriptions)
+    return CompiledPlan(
+        system, tuple(components), tuple(sources.values()), count, interest_of, tuple(hops), subscriptions
+    )
 
 
-def _subscriptions(system: System, flows: Flows, sources: list[Source]) -> tuple[Subscription, ...]:
+def _subscriptions(system: System, flows: Flows, sources: list[EventSource]) -> tuple[RefreshedEntry, ...]:
     needed: dict[tuple[str, int], set[int]] = {(t, home): set() for home, topics in flows.interests for t in topics}
     for source in sources:
         for target in source.targets:
@@ -179,7 +181,7 @@ def _spread(
     home: int,
     neighbours: dict[tuple[int, ...], list[list[tuple[int, int]]]],
     needed: tuple[int, ...],
-) -> Subscription:
+) -> RefreshedEntry:
     """Returns the way of the refreshes of a topic from a home broker; `neighbours` keeps those of each tree."""
     tree = system.overlay.trees[topic]
     if tree not in neighbours:
@@ -198,17 +200,17 @@ def _spread(
             before.append(i)
             links.append(component)
     columns = [np.array(column, dtype=np.int64) for column in (order, before, links, onward)]
-    return Subscription(topic, home, columns[0], columns[1], columns[2], columns[3], needed)
+    return RefreshedEntry(topic, home, columns[0], columns[1], columns[2], columns[3], needed)
 
 
 def _source(
-    system: System, flows: Flows, flow: int, sources: dict[tuple[int, int], Source], publisher_access: int
-) -> Source:
+    system: System, flows: Flows, flow: int, sources: dict[tuple[int, int], EventSource], publisher_access: int
+) -> EventSource:
     key = (int(flows.publisher[flow]), int(flows.topic[flow]))
     if key not in sources:
         publisher = system.publishers[key[0]]
         topic = system.topics[key[1]].name
-        sources[key] = Source(
+        sources[key] = EventSource(
             publisher=key[0],
             topic=topic,
             stride=len(publisher.topics),
@@ -220,7 +222,7 @@ def _source(
     return sources[key]
 
 
-def _grow(system: System, source: Source, flows: Flows, flow: int, hops: dict[tuple[int, ...], int]) -> int:
+def _grow(system: System, source: EventSource, flows: Flows, flow: int, hops: dict[tuple[int, ...], int]) -> int:
     """Adds a route to the tree of its source; returns the node of its last broker."""
     route = flows.routes[int(flows.route[flow])]
     node = 0
@@ -230,7 +232,7 @@ def _grow(system: System, source: Source, flows: Flows, flow: int, hops: dict[tu
     return node
 
 
-def _add_node(source: Source, parent: int, broker: int, link: int, hops: dict[tuple[int, ...], int]) -> int:
+def _add_node(source: EventSource, parent: int, broker: int, link: int, hops: dict[tuple[int, ...], int]) -> int:
     ends = sorted((source.broker[parent], broker))
     source.children[parent, broker] = len(source.broker)
     source.broker.append(broker)

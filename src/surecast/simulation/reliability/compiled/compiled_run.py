@@ -10,7 +10,7 @@ import numpy as np
 
 from surecast.errors import OverloadError
 from surecast.scenario import Streams
-from surecast.simulation.reliability.compiled.compiled_plan import Plan, Source
+from surecast.simulation.reliability.compiled.compiled_plan import CompiledPlan, EventSource
 from surecast.simulation.reliability.compiled.floods import count_floods
 from surecast.simulation.reliability.compiled.kernels import (
     DELIVERED,
@@ -21,8 +21,21 @@ from surecast.simulation.reliability.compiled.kernels import (
     component_labels,
     walk_events,
 )
-from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, RunResult, Settings
-from surecast.simulation.reliability.compiled.static import Clock, Entries, Held, both, static_routes, without_refresh
+from surecast.simulation.reliability.compiled.outcomes import (
+    KINDS,
+    OUTCOMES,
+    CompiledRunResult,
+    ReliabilitySettings,
+    SchemeAccounts,
+)
+from surecast.simulation.reliability.compiled.static import (
+    Clock,
+    Held,
+    RoutingEntries,
+    both,
+    static_routes,
+    without_refresh,
+)
 from surecast.simulation.reliability.compiled.traces import draw_trace
 from surecast.simulation.reliability.compiled.up_intervals import Intervals, first_tick, join, total_ticks
 
@@ -34,7 +47,9 @@ _LABELS_MAX = 500_000_000
 _SUBSCRIPTION, _LINK_STATE = KINDS.index("subscription"), KINDS.index("link-state")
 
 
-def simulate_run(plan: Plan, settings: Settings, given: Mapping[str, Intervals], run: int) -> RunResult:
+def simulate_run(
+    plan: CompiledPlan, settings: ReliabilitySettings, given: Mapping[str, Intervals], run: int
+) -> CompiledRunResult:
     """Run number `run`: it depends on the seed and its number only, not on which runs were done before."""
     streams = Streams(settings.seed)
     traces = [
@@ -44,13 +59,15 @@ def simulate_run(plan: Plan, settings: Settings, given: Mapping[str, Intervals],
         for c in plan.components
     ]
     clocks = [_clock(plan, settings, source, run) for source in plan.sources]
-    accounts = {scheme: Accounts.empty(plan.interests) for scheme in settings.schemes}
+    accounts = {scheme: SchemeAccounts.empty(plan.interests) for scheme in settings.schemes}
     _static_schemes(plan, settings, run, traces, clocks, accounts)
     _walking_schemes(plan, settings, traces, clocks, accounts)
-    return RunResult(_published(plan, settings, run), accounts)
+    return CompiledRunResult(_published(plan, settings, run), accounts)
 
 
-def _phase_and_stop(plan: Plan, settings: Settings, publisher: int, run: int) -> tuple[float, float, int, int]:
+def _phase_and_stop(
+    plan: CompiledPlan, settings: ReliabilitySettings, publisher: int, run: int
+) -> tuple[float, float, int, int]:
     """Phase and period of a publisher, and its first and last publication that count (the latter excluded)."""
     who = plan.system.publishers[publisher]
     period = 1.0 / who.rate_per_s if who.rate_per_s > 0 else math.inf
@@ -60,30 +77,30 @@ def _phase_and_stop(plan: Plan, settings: Settings, publisher: int, run: int) ->
     return phase, period, first_tick(phase, period, settings.warm_up_s), first_tick(phase, period, settings.end_s)
 
 
-def _clock(plan: Plan, settings: Settings, source: Source, run: int) -> Clock:
+def _clock(plan: CompiledPlan, settings: ReliabilitySettings, source: EventSource, run: int) -> Clock:
     """The publications of a source: a publisher's events go to its topics in turn."""
     phase, period, first, stop = _phase_and_stop(plan, settings, source.publisher, run)
     return phase, period, first + (source.offset - first) % source.stride, source.stride, stop
 
 
-def _published(plan: Plan, settings: Settings, run: int) -> int:
+def _published(plan: CompiledPlan, settings: ReliabilitySettings, run: int) -> int:
     ends = (_phase_and_stop(plan, settings, p, run)[2:] for p in range(len(plan.system.publishers)))
     return sum(stop - first for first, stop in ends)
 
 
 def _static_schemes(
-    plan: Plan,
-    settings: Settings,
+    plan: CompiledPlan,
+    settings: ReliabilitySettings,
     run: int,
     traces: list[Intervals],
     clocks: list[Clock],
-    accounts: dict[str, Accounts],
+    accounts: dict[str, SchemeAccounts],
 ) -> None:
     """Counts the schemes that need no walking, and the refreshes of all schemes that have them."""
     entries = None
     if settings.refresh_interval_s > 0 and tuple(accounts) != ("none",):
         count_only = "periodic-subscription" not in accounts
-        entries = Entries(plan, traces, settings, run, count_only=count_only)
+        entries = RoutingEntries(plan, traces, settings, run, count_only=count_only)
         for scheme in accounts:
             accounts[scheme].messages[_SUBSCRIPTION] += 0 if scheme == "none" else entries.messages
     for scheme in accounts:
@@ -96,7 +113,11 @@ def _static_schemes(
 
 
 def _walking_schemes(
-    plan: Plan, settings: Settings, traces: list[Intervals], clocks: list[Clock], accounts: dict[str, Accounts]
+    plan: CompiledPlan,
+    settings: ReliabilitySettings,
+    traces: list[Intervals],
+    clocks: list[Clock],
+    accounts: dict[str, SchemeAccounts],
 ) -> None:
     walking = [scheme for scheme in accounts if scheme in ("buffering", "bypass", "bypass-buffering")]
     if not walking:
@@ -120,7 +141,9 @@ def _walking_schemes(
             _walk_source(source, clock, times, bypass, buffer, joined, joined_hops, graph, accounts[scheme])
 
 
-def _graph(plan: Plan, settings: Settings, joined: tuple[Any, ...], *, with_labels: bool) -> tuple[Any, ...]:
+def _graph(
+    plan: CompiledPlan, settings: ReliabilitySettings, joined: tuple[Any, ...], *, with_labels: bool
+) -> tuple[Any, ...]:
     """Returns the tables of bypassing: the ends of links, and labels of the graph that is up, by time."""
     ends_a, ends_b = plan.link_ends()
     brokers = plan.brokers
@@ -140,7 +163,7 @@ def _graph(plan: Plan, settings: Settings, joined: tuple[Any, ...], *, with_labe
 
 
 def _walk_source(
-    source: Source,
+    source: EventSource,
     clock: Clock,
     times: tuple[float, float, float],
     bypass: bool,
@@ -148,7 +171,7 @@ def _walk_source(
     joined: tuple[Any, ...],
     joined_hops: tuple[Any, ...],
     graph: tuple[Any, ...],
-    accounts: Accounts,
+    accounts: SchemeAccounts,
 ) -> None:
     """Lets the compiled kernel walk one source's events, and accounts what it returns."""
     tree = (_ints(source.broker), _ints(source.parent), _ints(source.hop), source.access)

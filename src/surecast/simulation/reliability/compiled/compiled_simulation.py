@@ -12,9 +12,9 @@ from surecast.scenario import System
 from surecast.scenario.coverage import left_out
 from surecast.scenario.saturation import refuse_saturated_events
 from surecast.simulation.experiment import Progress, check_at_least_one, replicate, replications
-from surecast.simulation.reliability.compiled.compiled_plan import Plan, make_plan
+from surecast.simulation.reliability.compiled.compiled_plan import CompiledPlan, make_plan
 from surecast.simulation.reliability.compiled.compiled_run import simulate_run
-from surecast.simulation.reliability.compiled.outcomes import RunResult, Settings
+from surecast.simulation.reliability.compiled.outcomes import CompiledRunResult, ReliabilitySettings
 from surecast.simulation.reliability.compiled.simulated_reliability_report import (
     add_time_notes,
     build_report,
@@ -61,7 +61,7 @@ def simulate_reliability(
     {'buffering': 0.82, 'bypass': 0.81}
     """
     check_at_least_one("runs", runs)
-    settings = Settings.of(
+    settings = ReliabilitySettings.of(
         system,
         schemes,
         duration_s=duration_s,
@@ -114,7 +114,7 @@ def run_until(
     check_at_least_one("max_runs", max_runs)
     if not half_width > 0:
         raise ConfigurationError(f"half_width: {half_width} must be above 0")
-    settings = Settings.of(
+    settings = ReliabilitySettings.of(
         system,
         schemes,
         duration_s=duration_s,
@@ -126,7 +126,7 @@ def run_until(
     )
     plan, given = lay_out(system), checked_traces(system, traces)
 
-    def width(results: list[RunResult]) -> float:
+    def width(results: list[CompiledRunResult]) -> float:
         return max(mean_half_width(plan, results, scheme) for scheme in settings.schemes)
 
     simulate = partial(simulate_run, plan, settings, given)
@@ -140,14 +140,14 @@ def run_until(
     return build_report(plan, settings, results, builder)
 
 
-def lay_out(system: System) -> Plan:
+def lay_out(system: System) -> CompiledPlan:
     """The plan of a system that is not saturated."""
     refuse_saturated_events(system)
     return make_plan(system)
 
 
 def report_head(
-    plan: Plan, settings: Settings, runs: int, *, traced: int = 0, method: str = "the walk"
+    plan: CompiledPlan, settings: ReliabilitySettings, runs: int, *, traced: int = 0, method: str = "the walk"
 ) -> ReportBuilder:
     """The head of the report, with what was assumed."""
     system = plan.system

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from surecast.kernels import njit
-from surecast.simulation.reliability.compiled.compiled_plan import Plan
+from surecast.simulation.reliability.compiled.compiled_plan import CompiledPlan
 
 __all__ = ["count_floods"]
 
@@ -26,7 +26,7 @@ _LIFE = np.int64(1) << 32
 _NOTICE, _HELLO, _FRAME = 0, 1, 2
 
 
-def count_floods(plan: Plan, joined: tuple[Any, ...], begin_s: float, end_s: float) -> int:
+def count_floods(plan: CompiledPlan, joined: tuple[Any, ...], begin_s: float, end_s: float) -> int:
     """States of links sent from `begin_s` on, before `end_s`; `joined` has the traces, brokers and links first.
 
     All views are complete at the start. What is down then is noticed at time 0, which does not count.
@@ -46,7 +46,7 @@ def count_floods(plan: Plan, joined: tuple[Any, ...], begin_s: float, end_s: flo
     return int(_run(time[order], which[order], up[order], begin_s, plan.brokers, *_neighbours(plan)))
 
 
-def _neighbours(plan: Plan) -> tuple[Any, ...]:
+def _neighbours(plan: CompiledPlan) -> tuple[Any, ...]:
     """Each broker's neighbours, in the protocol's order (by name): where its list starts, the neighbours, the links.
 
     Also the two ends of each link.

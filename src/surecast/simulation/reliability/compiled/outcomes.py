@@ -15,7 +15,16 @@ from surecast.scenario import System
 from surecast.scenario.spec.delivery import SCHEMES
 from surecast.simulation.experiment import Extent
 
-__all__ = ["KINDS", "OUTCOMES", "REASONS", "SCHEMES", "Accounts", "RunResult", "Settings", "reasons_of"]
+__all__ = [
+    "KINDS",
+    "OUTCOMES",
+    "REASONS",
+    "SCHEMES",
+    "CompiledRunResult",
+    "ReliabilitySettings",
+    "SchemeAccounts",
+    "reasons_of",
+]
 
 """The schemes that can be simulated."""
 
@@ -52,7 +61,7 @@ first time, and all that neighbours know when they come together.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(Extent):
+class ReliabilitySettings(Extent):
     """The settings of a simulation of reliability. An interval of 0 is ideal: nothing waits for the next one.
 
     Events are followed until `horizon_s`.
@@ -88,7 +97,7 @@ class Settings(Extent):
         subscription_timeout_s: float | None = None,
         retransmission_interval_s: float | None = None,
         followed_s: float = 0.0,
-    ) -> Settings:
+    ) -> ReliabilitySettings:
         """Returns the given settings, completed by the scenario; events are followed for `followed_s` at least."""
         if isinstance(schemes, str):
             raise ConfigurationError(f"schemes: write a list, such as [{schemes!r}]")
@@ -120,7 +129,7 @@ class Settings(Extent):
 
 
 @dataclass(frozen=True, slots=True)
-class Accounts:
+class SchemeAccounts:
     """The accounts of one scheme in one run: outcomes and sum of delays of each interest, messages by kind."""
 
     outcomes: NDArray[np.int64]
@@ -128,17 +137,17 @@ class Accounts:
     messages: NDArray[np.int64]
 
     @classmethod
-    def empty(cls, interests: int) -> Accounts:
+    def empty(cls, interests: int) -> SchemeAccounts:
         shape = (interests, len(OUTCOMES))
         return cls(np.zeros(shape, np.int64), np.zeros(interests), np.zeros(len(KINDS), np.int64))
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class CompiledRunResult:
     """One run: the number of events published, and the accounts of each scheme."""
 
     published: int
-    accounts: dict[str, Accounts]
+    accounts: dict[str, SchemeAccounts]
 
 
 def reasons_of(scheme: str, *, ideal_refresh: bool, client_links: bool) -> tuple[str, ...]:

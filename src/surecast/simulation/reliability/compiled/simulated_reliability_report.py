@@ -10,8 +10,14 @@ from numpy.typing import NDArray
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import has_part
 from surecast.simulation.experiment.confidence import interval_ends, ratio_estimate
-from surecast.simulation.reliability.compiled.compiled_plan import NONE, Plan
-from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, RunResult, Settings, reasons_of
+from surecast.simulation.reliability.compiled.compiled_plan import NONE, CompiledPlan
+from surecast.simulation.reliability.compiled.outcomes import (
+    KINDS,
+    OUTCOMES,
+    CompiledRunResult,
+    ReliabilitySettings,
+    reasons_of,
+)
 
 __all__ = ["add_time_notes", "build_report", "mean_half_width"]
 
@@ -21,7 +27,7 @@ _TIMES = ("broker queues", "ordering", "link capacity", "physical queues", "tran
 """The parts of a scenario that take time and are left out of the delays of the compiled simulation."""
 
 
-def mean_half_width(plan: Plan, results: list[RunResult], scheme: str) -> float:
+def mean_half_width(plan: CompiledPlan, results: list[CompiledRunResult], scheme: str) -> float:
     """The mean 95 % half-width of the reliability over all subscribers that are published to."""
     on_time, published = _on_time(results, scheme)
     half = ratio_estimate(on_time, published)[1]
@@ -30,7 +36,9 @@ def mean_half_width(plan: Plan, results: list[RunResult], scheme: str) -> float:
     return float(widths.mean()) if len(widths) else 0.0
 
 
-def build_report(plan: Plan, settings: Settings, results: list[RunResult], builder: ReportBuilder) -> QoSReport:
+def build_report(
+    plan: CompiledPlan, settings: ReliabilitySettings, results: list[CompiledRunResult], builder: ReportBuilder
+) -> QoSReport:
     """Adds the figures of all schemes to a builder that has the head, and builds the report."""
     for scheme in settings.schemes:
         _subscribers(plan, settings, results, scheme, builder)
@@ -39,13 +47,13 @@ def build_report(plan: Plan, settings: Settings, results: list[RunResult], build
     return builder.build()
 
 
-def _on_time(results: list[RunResult], scheme: str) -> tuple[Floats, Floats]:
+def _on_time(results: list[CompiledRunResult], scheme: str) -> tuple[Floats, Floats]:
     """Events on time and events published, by run and interest."""
     outcomes = np.array([result.accounts[scheme].outcomes for result in results], dtype=np.float64)
     return outcomes[:, :, 0], outcomes.sum(axis=2)
 
 
-def _parts(plan: Plan, settings: Settings, scheme: str) -> list[tuple[str, str, str]]:
+def _parts(plan: CompiledPlan, settings: ReliabilitySettings, scheme: str) -> list[tuple[str, str, str]]:
     """The outcomes that a scheme can have, with the metric and the detail they are reported under."""
     client_links = plan.system.client_failures is not None
     ideal = settings.refresh_interval_s <= 0
@@ -55,7 +63,7 @@ def _parts(plan: Plan, settings: Settings, scheme: str) -> list[tuple[str, str, 
     return [*parts, ("queued", "share_queued", "")] if "buffering" in scheme else parts
 
 
-def add_time_notes(builder: ReportBuilder, plan: Plan) -> None:
+def add_time_notes(builder: ReportBuilder, plan: CompiledPlan) -> None:
     """Says what the delays of the compiled simulation are made of."""
     if plan.has_latency:
         builder.note(
@@ -66,12 +74,18 @@ def add_time_notes(builder: ReportBuilder, plan: Plan) -> None:
         builder.note("delays come from failures only: events take no time on brokers and links")
 
 
-def _leaves_out_time(plan: Plan) -> bool:
+def _leaves_out_time(plan: CompiledPlan) -> bool:
     """Returns whether delays of 0 s would show only that the simulation leaves out what takes time."""
     return not plan.has_latency and any(has_part(plan.system, part) for part in _TIMES)
 
 
-def _subscribers(plan: Plan, settings: Settings, results: list[RunResult], scheme: str, builder: ReportBuilder) -> None:
+def _subscribers(
+    plan: CompiledPlan,
+    settings: ReliabilitySettings,
+    results: list[CompiledRunResult],
+    scheme: str,
+    builder: ReportBuilder,
+) -> None:
     on_time, published = _on_time(results, scheme)
     value, half = ratio_estimate(on_time, published)
     events = published.sum(axis=0).astype(np.int64)
@@ -97,7 +111,13 @@ def _subscribers(plan: Plan, settings: Settings, results: list[RunResult], schem
     add("delay_mean_s", mean[index], samples=arrived[index], where=arrived[index] > 0, **ends)
 
 
-def _system(plan: Plan, settings: Settings, results: list[RunResult], scheme: str, builder: ReportBuilder) -> None:
+def _system(
+    plan: CompiledPlan,
+    settings: ReliabilitySettings,
+    results: list[CompiledRunResult],
+    scheme: str,
+    builder: ReportBuilder,
+) -> None:
     """Means over subscribers; their interval comes from the means of the single runs."""
     outcomes = np.array([result.accounts[scheme].outcomes for result in results], dtype=np.float64)
     events = outcomes.sum(axis=2)
@@ -125,7 +145,9 @@ def _system(plan: Plan, settings: Settings, results: list[RunResult], scheme: st
         add("delay_mean_s", mean, samples=int(arrived.sum()))
 
 
-def _messages(settings: Settings, results: list[RunResult], scheme: str, builder: ReportBuilder) -> None:
+def _messages(
+    settings: ReliabilitySettings, results: list[CompiledRunResult], scheme: str, builder: ReportBuilder
+) -> None:
     published = np.array([[result.published] for result in results], dtype=np.float64)
     if not published.sum():
         return

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 
 from surecast.scenario import Streams
-from surecast.simulation.reliability.compiled.compiled_plan import NONE, Plan, Source
-from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, Accounts, Settings
+from surecast.simulation.reliability.compiled.compiled_plan import NONE, CompiledPlan, EventSource
+from surecast.simulation.reliability.compiled.outcomes import KINDS, OUTCOMES, ReliabilitySettings, SchemeAccounts
 from surecast.simulation.reliability.compiled.up_intervals import (
     Intervals,
     count_ticks,
@@ -26,7 +26,7 @@ from surecast.simulation.reliability.compiled.up_intervals import (
     unite,
 )
 
-__all__ = ["Clock", "Entries", "Held", "both", "static_routes", "without_refresh"]
+__all__ = ["Clock", "Held", "RoutingEntries", "both", "static_routes", "without_refresh"]
 
 Clock = tuple[float, float, int, int, int]
 """Publications at `phase + k * period` for k = first, first + stride, ... below stop."""
@@ -51,14 +51,16 @@ def both(a: Intervals, b: Intervals) -> Intervals:
     return starts, ends
 
 
-class Entries:
+class RoutingEntries:
     """The intervals in which each broker holds the entry of a topic and a home broker, and the number of refreshes.
 
     The refreshes of each topic and home come every interval with a phase of their own. One gets to a broker if the
     whole way along the topic's tree is up at that moment, and goes on to all neighbours in the tree.
     """
 
-    def __init__(self, plan: Plan, traces: list[Intervals], settings: Settings, run: int, *, count_only: bool):
+    def __init__(
+        self, plan: CompiledPlan, traces: list[Intervals], settings: ReliabilitySettings, run: int, *, count_only: bool
+    ):
         self.messages = 0
         self._held: dict[tuple[str, int], dict[int, Intervals]] = {}
         joined, interval, streams = join(traces), settings.refresh_interval_s, Streams(settings.seed)
@@ -86,7 +88,9 @@ class Entries:
         return self._held[topic, home]
 
 
-def _publishable(source: Source, traces: list[Intervals], clock: Clock, total: int, accounts: Accounts) -> Intervals:
+def _publishable(
+    source: EventSource, traces: list[Intervals], clock: Clock, total: int, accounts: SchemeAccounts
+) -> Intervals:
     """Returns the intervals in which events get into the overlay; the other events are booked for all targets."""
     ready, linked = traces[source.broker[0]], total
     if source.access != NONE:
@@ -100,7 +104,7 @@ def _publishable(source: Source, traces: list[Intervals], clock: Clock, total: i
 
 
 def static_routes(
-    source: Source, traces: list[Intervals], clock: Clock, total: int, accounts: Accounts, held: Held | None
+    source: EventSource, traces: list[Intervals], clock: Clock, total: int, accounts: SchemeAccounts, held: Held | None
 ) -> None:
     """Counts the events of a source on static routes (reliability Eq. 3).
 
@@ -141,7 +145,7 @@ def without_refresh(traces: list[Intervals], brokers: int) -> Held:
     return lambda topic, home: held
 
 
-def _connected(source: Source, traces: list[Intervals], ready: Intervals) -> list[Intervals]:
+def _connected(source: EventSource, traces: list[Intervals], ready: Intervals) -> list[Intervals]:
     """Returns the intervals in which the whole path from the publisher to each node is up."""
     connected = [ready]
     for node in range(1, len(source.broker)):
@@ -149,7 +153,7 @@ def _connected(source: Source, traces: list[Intervals], ready: Intervals) -> lis
     return connected
 
 
-def _hop_up(source: Source, traces: list[Intervals], node: int) -> Intervals:
+def _hop_up(source: EventSource, traces: list[Intervals], node: int) -> Intervals:
     """Returns the intervals in which the link to a node and the broker there are up."""
     return both(traces[source.link[node]], traces[source.broker[node]])
 
