@@ -17,10 +17,11 @@ __all__ = ["FAIL_OVER", "KINDS", "NAMES", "RECOVERY", "Stable", "start"]
 
 KINDS: dict[str, tuple[int, tuple[str, ...]]] = {
     "q0": (0, ("surecast", "mosquitto", "nats", "zenoh")),
+    "q0-singles": (0, ("surecast", "mosquitto", "nats", "zenoh")),
     "q1-memory": (1, ("surecast", "mosquitto")),
     "q1-disk": (1, ("surecast, disk", "mosquitto, disk")),
 }
-"""By kind: the QoS, and who has it."""
+"""By kind: the QoS, and who has it. In `singles` every event is a write of its own, elsewhere 128 are."""
 
 FAIL_OVER: dict[str, tuple[str, ...]] = {
     "kill": ("surecast, bypass", "zenoh, gossip", "zenoh"),

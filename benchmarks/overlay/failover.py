@@ -26,7 +26,9 @@ _MOST_S = 12.0
 """and where events do not flow again by another way, so long: Zenoh believes in a silent neighbour for 10 s."""
 _AFTER_S = 1.0
 _UP_S = 30.0
-_AROUND_S = 12.0
+_LATE_S = 10.0
+"""What has not come after so long without any event is lost."""
+_AROUND_S = 15.0
 
 
 def tasks(faults: int, systems: Sequence[str]) -> list[Task]:
@@ -70,6 +72,7 @@ def _was_slow(book: Book, task: Task) -> bool:
 
 def _fault(overlay: Overlay, kind: str, number: int) -> Row:
     """One fault, from the flow before it to the flow with all brokers again."""
+    overlay.settle()
     shape = overlay.topology
     qos = overlay.fail_over_qos
     entry, leave = overlay.place(shape.entry), overlay.place(shape.exit)
@@ -93,7 +96,7 @@ def _fault(overlay: Overlay, kind: str, number: int) -> Row:
         _run_until_back(steady, overlay.ports[victim])
         steady.run(_AFTER_S)
         ended = time.perf_counter()
-        steady.drain()
+        steady.drain(_LATE_S)
     finally:
         steady.close()
     lost, acknowledged_lost = steady.lost()

@@ -19,7 +19,9 @@ __all__ = ["RATE_PER_S", "measure", "tasks"]
 
 RATE_PER_S = 1_000.0
 _WINDOWS = {0: 16_384, 1: 4_096}
+_WINDOW_SINGLES = 512
 _BURST = 128
+_SINGLES = "singles"
 _AROUND_S = 2.5
 """What a measurement takes beside its seconds: connections, the way through, what is under way at the end."""
 
@@ -32,6 +34,8 @@ def tasks(experiment: str, rounds: int, systems: Sequence[str]) -> list[Task]:
 def _tasks(experiment: str, rounds: int, systems: Sequence[str]) -> Iterator[Task]:
     shapes = TOPOLOGIES if experiment == "throughput" else CHAINS
     for kind, (_, names) in KINDS.items():
+        if experiment == "delay" and kind.endswith(_SINGLES):
+            continue
         for number in range(rounds):
             for shape in shapes:
                 # Whoever is second finds another machine.
@@ -68,15 +72,18 @@ def _visit(book: Book, todo: Sequence[Task], stable: Stable, seconds: float) -> 
             continue
         if book.is_late(seconds + _AROUND_S):
             return
-        one = _throughput if task["experiment"] == "throughput" else _delay
+        qos, burst = KINDS[task["kind"]][0], 1 if task["kind"].endswith(_SINGLES) else _BURST
         try:
-            figures = one(overlay, KINDS[task["kind"]][0], seconds)
+            if task["experiment"] == "throughput":
+                figures = _throughput(overlay, qos, burst, seconds)
+            else:
+                figures = _delay(overlay, qos, seconds)
         except (OSError, ValueError) as error:
             figures = {"failed": str(error) or type(error).__name__}
         book.keep(task, figures)
 
 
-def _throughput(overlay: Overlay, qos: int, seconds: float) -> Row:
+def _throughput(overlay: Overlay, qos: int, burst: int, seconds: float) -> Row:
     shape = overlay.topology
     each: list[list[float]] = []
 
@@ -84,7 +91,7 @@ def _throughput(overlay: Overlay, qos: int, seconds: float) -> Row:
         each.append([overlay.processor_of(broker) for broker in shape.brokers])
         return sum(each[-1])
 
-    cell = Cell(shape.name, "burst", qos, 1, 1, 1, _BURST, _WINDOWS[qos], varying=True)
+    cell = Cell(shape.name, "burst", qos, 1, 1, 1, burst, _WINDOWS[qos] if burst > 1 else _WINDOW_SINGLES, varying=True)
     entry, leave = overlay.place(shape.entry), overlay.place(shape.exit)
     outcome = run_cell(cell, overlay.dialect(qos), entry, seconds, processor_s, subscribers_at=leave)
     delivered = max(1, outcome.delivered)

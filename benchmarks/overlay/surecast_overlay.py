@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import yaml
@@ -14,6 +15,8 @@ from benchmarks.broker.shapes import PAYLOAD_BYTES
 from benchmarks.overlay.systems import Overlay
 from benchmarks.overlay.topology import Topology
 
+from surecast.broker.admin_client import AdminError, ask
+from surecast.broker.config import default_admin_socket
 from surecast.broker.overlay.overlay_writing import write_overlay
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
@@ -31,6 +34,8 @@ _PROMISES = {
     "buffering": "QoS 1 acknowledged once the home broker has the event on disk (fsync), and so at every broker",
     "bypass-buffering": "as buffering, and events go around what has failed",
 }
+_STABLE_S = 2.1
+_SETTLED_WITHIN_S = 40.0
 _LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB", "subscriptions": 200_000}
 """A subscriber that falls behind loses nothing, and one client may have all filters."""
 
@@ -52,6 +57,7 @@ class SurecastOverlay(Overlay):
         for broker in topology.brokers:
             self.ports[broker] = int(overlay.mqtt_address(broker).rpartition(":")[2])
             self.link_ports[broker] = overlay.address(broker).port
+        self._state = {broker: overlay.folder(broker) for broker in topology.brokers}
 
     def command(self, broker: str) -> list[str]:
         """One broker; one that reaches a neighbour through a relay has a file of its own with the same plan."""
@@ -73,6 +79,25 @@ class SurecastOverlay(Overlay):
         if core is not None:
             for process in self.processes.values():
                 os.sched_setaffinity(process.pid, {core})
+
+    def settle(self) -> None:
+        """Waits until all links have been up for so long that the next failure is not taken for flapping."""
+        until = time.monotonic() + _SETTLED_WITHIN_S
+        while not self._is_settled():
+            if time.monotonic() > until:
+                raise ConnectionError(f"the links were not all up within {_SETTLED_WITHIN_S:g} s")
+            time.sleep(0.1)
+
+    def _is_settled(self) -> bool:
+        try:
+            links = [
+                link
+                for broker in self.topology.brokers
+                for link in ask(default_admin_socket(self._state[broker], 0), "/links")["links"]
+            ]
+        except AdminError:
+            return False
+        return all(link["is_up"] and link["since_s"] >= _STABLE_S for link in links)
 
     def dialect(self, qos: int) -> Dialect:
         """MQTT."""

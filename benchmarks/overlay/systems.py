@@ -26,6 +26,7 @@ __all__ = ["TOPIC", "MosquittoBridges", "NatsLeafs", "Overlay", "ZenohRouters", 
 
 TOPIC = "bench/00"
 _STOP_S = 5.0
+_SETTLE_S = 2.5
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -111,6 +112,10 @@ class Overlay(ABC):
     def thaw(self, broker: str) -> None:
         """Lets a stopped broker go on."""
         self.processes[broker].send_signal(signal.SIGCONT)
+
+    def settle(self) -> None:
+        """Waits until all links are there again after a fault, so that each fault is the only one."""
+        time.sleep(_SETTLE_S)
 
     def close(self) -> None:
         """Ends all brokers."""
