@@ -60,7 +60,7 @@ def test_hierarchical_routing_has_a_root_and_the_algorithm_of_the_scenario() -> 
                 "overlay.links": "{build: ring}",
                 "workload.topics": "[{name: topic, count: 60}]",
             },
-            "60 topics have .* different broker trees, and an overlay runs at most 16",
+            "60 topics have .* different broker trees and schemes, and an overlay runs at most 16",
         ),
         ("reliability-tree", {"workload.topics": "[a/#]", "workload.publishers[0].topics": "[a/#]"}, "has a wildcard"),
     ],

@@ -279,7 +279,8 @@ def complete_overlay(system: System, scenario: Scenario) -> Overlay:
     )
     spec = scenario.overlay.model_copy(update={"links": links, "root": "first"})
     streams, collect = Streams(scenario.seed), Collector(scenario.source, scenario.name)
-    overlay = build_overlay(spec, system.network, FailureTable(scenario.availability, streams), streams, collect)
+    failures = FailureTable(scenario.availability, streams, scenario.delivery.fault_tolerance.start)
+    overlay = build_overlay(spec, system.network, failures, streams, collect)
     if overlay is None or collect.problems:
         raise ScenarioError(collect.problems)
     return replace(overlay, candidates=system.overlay.candidates)

@@ -32,10 +32,11 @@ def price_of(model: DeliveryModel, scheme: str, connected: Array | None, tails: 
     `connected` has P[homes connected] of each flow, for the bypass schemes; `tails` has P[delay > deadline] of each
     entry of the model's spread, for the buffering schemes.
     """
-    if scheme == "none":
+    by_link = model.system.delivery.fault_tolerance.refresh == "link"
+    if scheme == "none" and not by_link:
         return {"notification": (_unrefreshed(model), "exact")}
     price: Price = {}
-    if scheme == "periodic-subscription":
+    if scheme in ("none", "periodic-subscription"):
         price["notification"] = _notifications(model)
     elif scheme == "bypass":
         price["notification"] = (_per_event(model, _used_at_once(model)), "exact")
@@ -51,7 +52,7 @@ def price_of(model: DeliveryModel, scheme: str, connected: Array | None, tails: 
             again = (rates * later_share(model, tails))[once].sum() / _published(model)
             price[DUPLICATE] = (float(again), "approximation")
         price["link-state"] = (link_state_rate(model.system, model.components) / _published(model), "approximation")
-    if not model.is_ideal:
+    if not model.refreshes_at_once:
         price["subscription"] = (_refreshes(model), "exact")
     return price
 
@@ -99,7 +100,7 @@ def _notifications(model: DeliveryModel) -> tuple[float, str]:
     """
     spread, parts = model.spread, model.components
     before = model.path_up[model.paths.parent[spread.path]]
-    if model.is_ideal:
+    if model.refreshes_at_once:
         return _per_event(model, before), "exact"
     interval, timeout = model.refresh_s
     lately_broker, lately_link = (
@@ -144,13 +145,13 @@ def _buffering(model: DeliveryModel, tails: Array, *, knows: bool) -> Price:
     late = np.maximum(reached - before * model.table.hops.atoms[last_hop], 0.0)
     attempts = late
     at_once = before * model.table.hops.atoms[last_hop]
-    if not model.is_ideal and not knows:
+    if model.interval_s > 0 and not knows:
         deadlines = model.full_periods(spread.deadline_s[spread.stream])
         waiting = home_up * model.table.up_times(spread.path, deadlines) / model.interval_s
         # a sum over attempts is the integral less half its first value and more half its last, by the trapezoidal rule
         begun = before * (1.0 - model.table.hops.atoms[last_hop])
         attempts = late + np.maximum(waiting - (begun - (before - reached)) / 2.0, 0.0)
-    how = "exact" if model.is_ideal and not model.components.not_exponential else "approximation"
+    how = "exact" if model.interval_s <= 0 and not model.components.not_exponential else "approximation"
     sent = {
         "notification": at_once if knows else before,
         "acknowledgement": reached,

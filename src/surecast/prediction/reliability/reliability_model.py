@@ -78,6 +78,16 @@ class DeliveryModel:
         """P[everything on the path is up], of each path."""
         return route_up(self.paths.parts, self.components.broker_up, self.components.link_up)
 
+    @property
+    def refreshes_at_once(self) -> bool:
+        """Returns whether a broker that is back has its routing table."""
+        return self.is_ideal or self.system.delivery.fault_tolerance.refresh == "link"
+
+    @property
+    def detection_s(self) -> float:
+        """Time until a broker notices that a neighbour is gone."""
+        return float(self.system.delivery.fault_tolerance.detection)
+
     @cached_property
     def flow_path(self) -> Index:
         return self.paths.of_route[self.flows.route]
@@ -218,6 +228,11 @@ def delivery_model(
         missing = "publishers" if not system.publishers else "subscribers"
         raise AssumptionError(
             f"{system.name}: it has no {missing} of topics, so there is no delivery to predict; add workload.{missing}"
+        )
+    if system.delivery.fault_tolerance.schemes:
+        raise AssumptionError(
+            f"{system.name}: delivery.fault_tolerance.schemes gives topics schemes of their own, which no formula has "
+            "yet; leave it out, or simulate with --method protocol"
         )
     flows = flows_of(system)
     if not len(flows.route):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,7 +85,10 @@ def _home_down(model: DeliveryModel) -> Array:
 
 
 def _none(model: DeliveryModel) -> SchemeAnswer:
-    """Entries lost in a crash never come back: what arrives in the long run has a route of brokers that never fail."""
+    """Entries lost in a crash never come back: what arrives in the long run has a route of brokers that never fail. But
+    where neighbours compare what they want at every link-up they do, as with periodic subscription."""
+    if model.system.delivery.fault_tolerance.refresh == "link":
+        return replace(_periodic(model), scheme="none")
     fails = np.array([broker is not None for broker in model.components.brokers])
     parts = model.paths.parts
     rows = np.repeat(np.arange(len(parts.start) - 1), np.diff(parts.start) + 1)
@@ -102,7 +105,7 @@ def _periodic(model: DeliveryModel) -> SchemeAnswer:
     up = model.path_up[model.flow_path]
     value, how = up, "exact"
     notes: tuple[str, ...] = ()
-    if not model.is_ideal:
+    if not model.refreshes_at_once:
         interval, timeout = model.refresh_s
         chosen, back = np.unique(model.flow_path, return_inverse=True)
         refreshed = with_refresh(model.paths.parts, chosen, model.components, interval, timeout)
@@ -114,7 +117,7 @@ def _periodic(model: DeliveryModel) -> SchemeAnswer:
         if model.components.not_exponential:
             notes += ("periodic-subscription: between refreshes all times are taken to be exponential",)
     dropped = {"home broker down": _home_down(model), "path down": model.home_up - up}
-    if not model.is_ideal:
+    if not model.refreshes_at_once:
         dropped["no routing entry"] = up - value
     return SchemeAnswer("periodic-subscription", value, how, dropped, notes=notes)
 
@@ -149,10 +152,64 @@ def _buffering(model: DeliveryModel, tails: Array, means: Array) -> SchemeAnswer
 
 
 def _bypass(model: DeliveryModel, connections: PairConnections) -> SchemeAnswer:
-    value = np.minimum(connections.value, _ends_up(model))
-    dropped = {"home broker down": _home_down(model), "partitioned": model.home_up - value}
-    notes = (connections.note,) if connections.note else ()
-    return SchemeAnswer("bypass", value, connections.how, dropped, connections.low, connections.high, notes=notes)
+    connected = np.minimum(connections.value, _ends_up(model))
+    dropped = {"home broker down": _home_down(model), "partitioned": model.home_up - connected}
+    notes: tuple[str, ...] = (connections.note,) if connections.note else ()
+    if not model.detection_s:
+        how, low, high = connections.how, connections.low, connections.high
+        return SchemeAnswer("bypass", connected, how, dropped, low, high, notes=notes)
+    unnoticed = _unnoticed(model, connected, np.zeros_like(connected))
+    dropped["path down"] = unnoticed
+    low, high = (None if end is None else end - unnoticed for end in (connections.low, connections.high))
+    notes += (_detection_note(model, "bypass"),)
+    return SchemeAnswer("bypass", connected - unnoticed, "approximation", dropped, low, high, notes=notes)
+
+
+def _detection_note(model: DeliveryModel, scheme: str) -> str:
+    return (
+        f"{scheme}: for {model.detection_s:g} s after a failure on its static route events are sent into it; a second "
+        "failure meanwhile, and one on a detour, are neglected"
+    )
+
+
+def _unnoticed(model: DeliveryModel, connected: Array, patience_s: Array) -> Array:
+    """Returns P[the route has failed so lately that nobody has noticed it, a way around it is up, and an event cannot
+    wait until somebody has] of each flow.
+
+    A component that takes the route down is noticed after the detection time, if it has not been repaired by then. A
+    way around is up as often as whenever the route is down and its ends are up.
+    """
+    parts, components = model.paths.parts, model.components
+    count = len(model.paths.parent)
+    latest = np.full(count, model.detection_s)
+
+    def rates(failure: Array, repair: Array, within_s: Array, over: Index) -> Array:
+        """Failures per second times the time until they are noticed or repaired, at most some time."""
+        repair = np.where(repair > 0, repair, 1.0)
+        return np.asarray(failure * -np.expm1(-repair * within_s[over]) / repair, dtype=np.float64)
+
+    def up_to(within_s: Array) -> Array:
+        broker_rows = np.repeat(np.arange(count), np.diff(parts.start) + 1)
+        link_rows = np.repeat(np.arange(count), np.diff(parts.start))
+        failure, repair = components.broker_failure, components.broker_repair
+        lost = rates(failure[parts.broker], repair[parts.broker], within_s, broker_rows)
+        is_end = np.zeros(len(parts.broker), dtype=np.bool_)
+        is_end[parts.start[:-1] + np.arange(count)] = is_end[parts.start[1:] + np.arange(count)] = True
+        total = np.bincount(broker_rows, weights=np.where(is_end, 0.0, lost), minlength=count)
+        links_failure = np.append(components.link_failure, 0.0)[parts.link]  # where there are no links, none is there
+        links_repair = np.append(components.link_repair, 0.0)[parts.link]
+        over = rates(links_failure, links_repair, within_s, link_rows)
+        return np.asarray(total + np.bincount(link_rows, weights=over, minlength=count), dtype=np.float64)
+
+    path = model.flow_path
+    route_up, ends_up = model.path_up[path], _ends_up(model)
+    around = np.divide(
+        connected - route_up, ends_up - route_up, out=np.zeros_like(route_up), where=ends_up - route_up > _ROUNDING
+    )
+    waited = np.zeros(count)
+    np.maximum.at(waited, path, np.minimum(patience_s, model.detection_s))
+    unnoticed = up_to(latest)[path] - up_to(waited)[path]
+    return np.asarray(np.clip(route_up * unnoticed * np.clip(around, 0.0, 1.0), 0.0, connected), dtype=np.float64)
 
 
 def _ends_up(model: DeliveryModel) -> Array:
@@ -197,15 +254,19 @@ def _bypass_buffering(model: DeliveryModel, connections: PairConnections, bare: 
         lost = sum((f * tail for f, (tail, _) in zip(factors(at_once), late, strict=True)), np.zeros_like(at_once))
         return np.asarray(model.home_up * (1.0 - np.clip(lost, 0.0, 1.0)), dtype=np.float64)
 
-    value = combined(connections.value)
+    late_by = np.zeros(len(model.flow_path))
+    if model.detection_s:
+        late_by = _unnoticed(model, np.minimum(connections.value, _ends_up(model)), model.flow_patience_s)
+    value = combined(connections.value) - late_by
     dropped = {"home broker down": _home_down(model), "expired": model.home_up - value}
-    low = None if connections.low is None else combined(connections.low)
-    high = None if connections.high is None else np.maximum(combined(connections.high), value)
+    low = None if connections.low is None else combined(connections.low) - late_by
+    high = None if connections.high is None else np.maximum(combined(connections.high) - late_by, value)
     notes = (
         "bypass-buffering: an event that meets a partition is taken to follow its static route from then on; if its "
         "last broker is up, the partition is taken to be like an outage of that route by its brokers, or by its links, "
         "whichever make the partition (reliability Eq. 13)",
         *_fallback_notes(model, routes[1]),
+        *((_detection_note(model, "bypass-buffering"),) if model.detection_s else ()),
         *((connections.note,) if connections.note else ()),
         *_delay_notes(model),
     )

@@ -24,12 +24,14 @@ def plan_of_system(
     scheme: str | None = None,
     algorithm: str | None = None,
     is_hierarchical: bool | None = None,
-    refresh: Literal["link", "end-to-end"] = "link",
+    refresh: Literal["link", "end-to-end"] | None = None,
 ) -> OverlayPlan:
-    """Returns the plan of a system: its brokers and links, and one tree for all topics that travel on the same links.
+    """Returns the plan of a system: its brokers and links, and one tree for all topics that travel on the same links
+    by the same scheme.
 
-    Scheme and algorithm are those of the scenario unless others are given. Other topics travel on the first tree.
-    `refresh` is how a broker that has lost its table has it again (`Tree`).
+    Scheme and algorithm are those of the scenario unless others are given; a topic with a scheme of its own keeps it.
+    Other topics travel on the first tree. `refresh` is how a broker that has lost its table has it again (`Tree`): as
+    the scenario says, but link by link what is routed by an algorithm, as it would not be summarised otherwise.
     AssumptionError where the system cannot be such an overlay.
 
     >>> from surecast.scenario import Scenario
@@ -38,6 +40,9 @@ def plan_of_system(
     (10, 7, 'buffering', 0)
     """
     routing = system.delivery.routing
+    tolerance = system.delivery.fault_tolerance
+    if refresh is None:
+        refresh = tolerance.refresh if algorithm is None and routing is None else "link"
     if algorithm is None:
         algorithm = _ALGORITHM if routing is None else routing.algorithm
     if is_hierarchical is None:
@@ -47,16 +52,18 @@ def plan_of_system(
     pairs: tuple[Link, ...] = tuple((names[link.a], names[link.b]) for link in overlay.links)
     topics = {topic.name: overlay.trees[topic.name] for topic in system.topics if topic.name in overlay.trees}
     _check_topics(system, list(topics))
-    used = list(dict.fromkeys(topics.values())) or [_only_tree(system)]
+    default = scheme if scheme is not None else tolerance.scheme
+    ways = {topic: (links, tolerance.schemes.get(topic, default)) for topic, links in topics.items()}
+    used = list(dict.fromkeys(ways.values())) or [(_only_tree(system), default)]
     if len(used) > TREES_MAX:
         raise AssumptionError(
-            f"{system.name}: its {len(topics)} topics have {len(used)} different broker trees, and an overlay runs "
-            f"at most {TREES_MAX}; write overlay.topic_trees: {{root: {names[0]}}}, or roots for fewer trees"
+            f"{system.name}: its {len(topics)} topics have {len(used)} different broker trees and schemes, and an "
+            f"overlay runs at most {TREES_MAX}; write overlay.topic_trees: {{root: {names[0]}}}, or roots for fewer "
+            "trees"
         )
     root = names[overlay.root] if is_hierarchical else None
     by_link = () if routing is None else tuple((each.between, each.algorithm) for each in routing.links)
     advertisements = routing is not None and routing.advertisements and algorithm != FLOODING
-    chosen = scheme if scheme is not None else system.delivery.fault_tolerance.scheme
     trees = tuple(
         Tree(
             own := tuple(pairs[i] for i in links),
@@ -67,11 +74,11 @@ def plan_of_system(
             refresh=refresh,
             advertisements=advertisements,
         )
-        for links in used
+        for links, chosen in used
     )
     prefixes: dict[str, tuple[int, ...]] = {"": (0,)}
     if len(used) > 1:
-        prefixes |= {topic: (used.index(links),) for topic, links in topics.items()}
+        prefixes |= {topic: (used.index(way),) for topic, way in ways.items()}
     return OverlayPlan(names, pairs, trees, tuple(prefixes.items()))
 
 

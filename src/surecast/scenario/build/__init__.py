@@ -14,7 +14,7 @@ from surecast.scenario.build.overlay import build_overlay
 from surecast.scenario.build.trees import build_trees
 from surecast.scenario.spec.scenario import Scenario
 from surecast.scenario.streams import Streams
-from surecast.scenario.system import Overlay, Publisher, Subscriber, System
+from surecast.scenario.system import Overlay, Publisher, Subscriber, System, Topic
 
 __all__ = ["build", "find_problems"]
 
@@ -37,7 +37,7 @@ def find_problems(scenario: Scenario) -> list[Problem]:
 
 def _resolve(scenario: Scenario, collect: Collector) -> System | None:
     streams = Streams(scenario.seed)
-    failures = FailureTable(scenario.availability, streams)
+    failures = FailureTable(scenario.availability, streams, scenario.delivery.fault_tolerance.start)
     network = None
     if scenario.network is not None and collect.intact(("network",)):
         network = build_network(scenario.network, streams, collect)
@@ -55,6 +55,7 @@ def _resolve(scenario: Scenario, collect: Collector) -> System | None:
     trees = build_trees(scenario.overlay.topic_trees, overlay, topics, publishers, streams, collect)
     overlay = replace(overlay, trees=trees)
     _check_delivery(scenario, overlay, subscribers, collect)
+    _check_schemes(scenario, topics, collect)
     _note_unserved(publishers, subscribers, collect)
     if scenario.delivery.routing is not None and class_workload is None:
         collect.notes.append("content-based routing has no effect without filter classes")
@@ -101,6 +102,13 @@ def _check_delivery(
         if aimless:
             message = f"policy {dropping.policy} works towards a target, and {aimless[0]} has no response-time target"
             collect.add(("delivery", "dropping"), message, "give targets.response_time, or response_target")
+
+
+def _check_schemes(scenario: Scenario, topics: tuple[Topic, ...], collect: Collector) -> None:
+    names = [topic.name for topic in topics]
+    for topic in scenario.delivery.fault_tolerance.schemes:
+        if topic not in names:
+            collect.unknown(("delivery", "fault_tolerance", "schemes", topic), "topic", topic, names)
 
 
 def _note_unserved(publishers: tuple[Publisher, ...], subscribers: tuple[Subscriber, ...], collect: Collector) -> None:

@@ -11,15 +11,16 @@ __all__ = ["FailureTable"]
 
 
 class FailureTable:
-    """Looks up and draws the failures of components by name."""
+    """Looks up and draws the failures of components by name. Repairs of brokers take `start_s` longer."""
 
-    def __init__(self, spec: AvailabilitySpec, streams: Streams):
+    def __init__(self, spec: AvailabilitySpec, streams: Streams, start_s: float = 0.0):
         self._spec = spec
         self._streams = streams
+        self._start_s = start_s
         self._used: set[str] = set()
 
     def broker(self, name: str) -> Failures | None:
-        return self._draw(self._entry(name) or self._spec.brokers, f"broker/{name}")
+        return self._draw(self._entry(name) or self._spec.brokers, f"broker/{name}", self._start_s)
 
     def link(self, a: str, b: str) -> Failures | None:
         """Failures of the link between two brokers; its entry may name the ends in either order."""
@@ -44,7 +45,7 @@ class FailureTable:
             self._used.add(name)
         return self._spec.each.get(name)
 
-    def _draw(self, spec: ComponentAvailability | None, name: str) -> Failures | None:
+    def _draw(self, spec: ComponentAvailability | None, name: str, start_s: float = 0.0) -> Failures | None:
         if spec is None:
             return None
 
@@ -61,4 +62,4 @@ class FailureTable:
             down_s = spec.down.mean_s if spec.mttr is None else value("mttr")
         if down_s <= 0:
             return None
-        return Failures(spec.up.with_mean(up_s), spec.down.with_mean(down_s))
+        return Failures(spec.up.with_mean(up_s), spec.down.with_mean(down_s + start_s))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
@@ -27,6 +27,8 @@ __all__ = [
 
 SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
 """The schemes of fault tolerance, as files and reports name them."""
+
+Scheme: TypeAlias = Literal["none", "periodic-subscription", "buffering", "bypass", "bypass-buffering"]
 
 
 class LinkRouting(ScenarioPart):
@@ -65,16 +67,23 @@ class Routing(ScenarioPart):
 class FaultTolerance(ScenarioPart):
     """The scheme of the overlay against failures."""
 
-    scheme: Literal["none", "periodic-subscription", "buffering", "bypass", "bypass-buffering"] = (
-        "periodic-subscription"
-    )
+    scheme: Scheme = "periodic-subscription"
     """Which of the schemes."""
     refresh_interval: PositiveDuration = 60.0
     """Time between two refreshes of a subscription."""
     subscription_timeout: PositiveDuration | None = None
     """Age at which an unrefreshed routing entry is dropped; left out, three refresh intervals."""
-    retransmission_interval: PositiveDuration = 10.0
-    """Time between two transmissions of an event that was not acknowledged."""
+    retransmission_interval: Duration = 10.0
+    """Time between two transmissions of an event that was not acknowledged; 0 sends it when the link comes up."""
+    refresh: Literal["end-to-end", "link"] = "end-to-end"
+    """How a broker that has lost its routing table has it again: when the subscriptions are refreshed from end to end,
+    or by a comparison with each neighbour when its link comes up."""
+    detection: Duration = 0.0
+    """Time after which a broker notices that a neighbour or the link to it is gone."""
+    start: Duration = 0.0
+    """Time that the process of a broker takes to start; it adds to the mean time of its repairs."""
+    schemes: dict[str, Scheme] = Field(default_factory=dict)
+    """Topics with a scheme of their own."""
 
     @model_validator(mode="after")
     def _sensible(self) -> Self:

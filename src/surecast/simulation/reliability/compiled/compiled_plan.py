@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.errors import AssumptionError
 from surecast.scenario import System
 from surecast.scenario.flows import Flows, flows_of
 from surecast.scenario.system import Failures
@@ -127,6 +128,11 @@ class CompiledPlan:
 
 def make_plan(system: System) -> CompiledPlan:
     """Numbers the components and grows the trees of all sources."""
+    if system.delivery.fault_tolerance.schemes:
+        raise AssumptionError(
+            f"{system.name}: delivery.fault_tolerance.schemes gives topics schemes of their own, which only nodes "
+            "have; leave it out, or simulate with --method protocol"
+        )
     overlay, flows = system.overlay, flows_of(system)
     components = [Component("broker", broker.name, broker.failures) for broker in overlay.brokers]
     components += [Component("link", link.name, link.failures) for link in overlay.links]

@@ -18,6 +18,7 @@ from surecast.simulation.reliability.compiled.kernels import (
     LOST,
     QUEUED,
     SHUT_OUT,
+    UNNOTICED,
     component_labels,
     walk_events,
 )
@@ -106,7 +107,7 @@ def _static_schemes(
     for scheme in accounts:
         if scheme in ("none", "periodic-subscription"):
             held: Held | None = None if entries is None else entries.of
-            if scheme == "none":
+            if scheme == "none" and not settings.by_link:
                 held = without_refresh(traces, plan.brokers)
             for source, clock in zip(plan.sources, clocks, strict=True):
                 static_routes(source, traces, clock, total_ticks(*clock[2:]), accounts[scheme], held)
@@ -137,7 +138,7 @@ def _walking_schemes(
         if bypass:
             accounts[scheme].messages[_LINK_STATE] += floods
         for source, clock in zip(plan.sources, clocks, strict=True):
-            times = (source.lifetime_s, settings.retransmission_interval_s, settings.horizon_s)
+            times = (source.lifetime_s, settings.retransmission_interval_s, settings.horizon_s, settings.detection_s)
             _walk_source(source, clock, times, bypass, buffer, joined, joined_hops, graph, accounts[scheme])
 
 
@@ -165,7 +166,7 @@ def _graph(
 def _walk_source(
     source: EventSource,
     clock: Clock,
-    times: tuple[float, float, float],
+    times: tuple[float, float, float, float],
     bypass: bool,
     buffer: bool,
     joined: tuple[Any, ...],
@@ -186,7 +187,7 @@ def _walk_source(
         offsets,
     )
     size = len(source.targets)
-    booked, delays, counted = np.zeros((size, 5), np.int64), np.zeros(size), np.zeros(5, np.int64)
+    booked, delays, counted = np.zeros((size, 6), np.int64), np.zeros(size), np.zeros(5, np.int64)
     home_down, client_down = walk_events(
         clock, times, bypass, buffer, joined, joined_hops, graph, tree, targets, counted, booked, delays
     )
@@ -197,6 +198,7 @@ def _walk_source(
         "expired" if buffer else "partitioned": booked[:, LOST],
         "queued": booked[:, QUEUED],
         "late": booked[:, LATE],
+        "path down": booked[:, UNNOTICED],
     }
     interest = _ints([target.interest for target in source.targets])
     for outcome, values in columns.items():

@@ -13,14 +13,14 @@ import numpy as np
 
 from surecast.kernels import njit
 
-__all__ = ["DELIVERED", "LATE", "LOST", "QUEUED", "SHUT_OUT", "component_labels", "walk_events"]
+__all__ = ["DELIVERED", "LATE", "LOST", "QUEUED", "SHUT_OUT", "UNNOTICED", "component_labels", "walk_events"]
 
 NOTIFICATION, ACKNOWLEDGEMENT, RETRANSMISSION, DETOUR, DUPLICATE = range(5)
 """The first of `outcomes.KINDS`."""
 
-DELIVERED, LOST, SHUT_OUT, QUEUED, LATE = range(5)
+DELIVERED, LOST, SHUT_OUT, QUEUED, LATE, UNNOTICED = range(6)
 """The outcomes of an event: on time; expired or partitioned; access link down at delivery; waiting at the end; there,
-but later than the deadline by the latency of its links."""
+but later than the deadline by the latency of its links; lost in a failure that nobody had noticed."""
 
 
 @njit(cache=True)
@@ -174,6 +174,35 @@ def _shortcut(changes, labels, node_broker, arrival, paths, low, high, home):
 
 
 @njit(cache=True)
+def _way_around(hops, hop, changes, labels, node_broker, arrival, paths, low, high, home, detection, buffer):
+    """As `_shortcut`, where a failure takes so long to be noticed; and when the event leaves the path.
+
+    The last is True where the event meets a failure that nobody has noticed, with a way around it. It is lost then,
+    unless it is stored.
+    """
+    if detection <= 0.0:
+        origin, s = _shortcut(changes, labels, node_broker, arrival, paths, low, high, home)
+        return origin, s, arrival[max(origin, 0)], False
+    ends, offsets = hops[1], hops[2]
+    for i in range(low, high - 1):
+        n, following = paths[i], paths[i + 1]
+        if arrival[n] >= arrival[paths[high - 1]]:
+            break
+        if arrival[following] <= arrival[n]:
+            continue
+        leaves, which = arrival[n], hop[following]
+        last = _position(ends, offsets[which], offsets[which + 1], arrival[n]) - 1
+        if last >= offsets[which]:
+            leaves = max(leaves, ends[last] + detection)
+        s = np.searchsorted(changes, leaves, side="right") - 1
+        label = labels[s, node_broker[n]]
+        if leaves < arrival[following] and label >= 0 and label == labels[s, home]:
+            is_unnoticed = leaves > arrival[n] and not buffer
+            return (-1 if is_unnoticed else n), s, leaves, is_unnoticed
+    return -1, -1, math.inf, False
+
+
+@njit(cache=True)
 def _count_hops(
     starts, ends, offsets, node_broker, parent, arrival, used, buffer, knows, interval, limit, weight, counted
 ):
@@ -211,13 +240,15 @@ def _alike(changes, s, phase, period, k, stride, stop):
 
 
 @njit(cache=True)
-def _outcome(starts, ends, offsets, access, when, limit, end, horizon, is_late):
+def _outcome(starts, ends, offsets, access, when, limit, end, horizon, is_late, is_unnoticed):
     """Returns the fate of an event that gets to the home at `when`, or not by the limit; its lifetime ends at `end`.
 
     `is_late` says that the latency of its links is more than is left of its lifetime.
     """
     if when > limit:
-        return QUEUED if end > horizon else LOST
+        if end > horizon:
+            return QUEUED
+        return UNNOTICED if is_unnoticed else LOST
     if access >= 0 and not _is_up(starts, ends, offsets, access, when):
         return SHUT_OUT
     return LATE if is_late else DELIVERED
@@ -228,16 +259,17 @@ def walk_events(clock, settings, bypass, buffer, traces, hop_traces, graph, tree
     """Walks all events of one source through its tree, and adds up what becomes of them.
 
     `clock`: phase, period, first, stride, stop of the publications. `settings`: lifetime, interval between attempts,
-    horizon. `traces` and `hop_traces`: joined intervals of components and of hops. `graph`: ends of the links, number
-    of brokers, times of changes, labels, usable links. `tree`: broker, parent and hop of each node, and the
-    publisher's access link. `targets`: node, home, access link, latency of its links, and the joined paths. Adds to
-    `counted` (messages by kind), to `booked` (events by target and outcome) and to `delays` (of the events delivered to
-    each target). Returns how many events found the home broker down, and how many the publisher's access link.
+    horizon, time until a failure is noticed. `traces` and `hop_traces`: joined intervals of components and of hops.
+    `graph`: ends of the links, number of brokers, times of changes, labels, usable links. `tree`: broker, parent and
+    hop of each node, and the publisher's access link. `targets`: node, home, access link, latency of its links, and the
+    joined paths. Adds to `counted` (messages by kind), to `booked` (events by target and outcome) and to `delays` (of
+    the events delivered to each target). Returns how many events found the home broker down, and how many the
+    publisher's access link.
 
     Events without any wait that are published between the same two changes have the same fate, and are walked once.
     """
     phase, period, first, stride, stop = clock
-    lifetime, interval, horizon = settings
+    lifetime, interval, horizon, detection = settings
     starts, ends, offsets = traces
     hop_starts, hop_ends, hop_offsets = hop_traces
     ends_a, ends_b, brokers, changes, labels, usable = graph
@@ -250,7 +282,7 @@ def walk_events(clock, settings, bypass, buffer, traces, hop_traces, graph, tree
     told = np.full(distance.shape, -1, dtype=np.int64)
     while k < stop:
         time, event, weight = phase + k * period, k, 1
-        if gate < 0:
+        if gate < 0 and detection <= 0.0:
             weight, since = _alike(changes, since, phase, period, k, stride, stop)
         linked = gate < 0 or _is_up(starts, ends, offsets, gate, time)
         if not linked or not _is_up(starts, ends, offsets, node_broker[0], time):
@@ -266,13 +298,15 @@ def walk_events(clock, settings, bypass, buffer, traces, hop_traces, graph, tree
         k += stride * weight
         used[:] = buffer
         for j in range(len(target_node)):
-            when, home = arrival[target_node[j]], target_home[j]
+            when, home, is_unnoticed = arrival[target_node[j]], target_home[j], False
             if bypass and when > time:
                 low, high = path_offsets[j], path_offsets[j + 1]
-                origin, s = _shortcut(changes, labels, node_broker, arrival, paths, low, high, home)
+                origin, s, leaves, is_unnoticed = _way_around(
+                    hop_traces, hop, changes, labels, node_broker, arrival, paths, low, high, home, detection, buffer
+                )
                 if origin >= 0:
                     counted[DUPLICATE] += weight if when <= limit else 0
-                    when, b = arrival[origin], node_broker[origin]
+                    when, b = leaves, node_broker[origin]
                     if known[b] != s:
                         _distances(usable[s], ends_a, ends_b, b, distance[b])
                         known[b] = s
@@ -283,7 +317,9 @@ def walk_events(clock, settings, bypass, buffer, traces, hop_traces, graph, tree
                 used[paths[path_offsets[j] : path_offsets[j + 1]]] = True
             end = time + lifetime if buffer else time
             is_late = when + target_latency[j] > time + lifetime
-            outcome = _outcome(starts, ends, offsets, target_access[j], when, limit, end, horizon, is_late)
+            outcome = _outcome(
+                starts, ends, offsets, target_access[j], when, limit, end, horizon, is_late, is_unnoticed
+            )
             booked[j, outcome] += weight
             if outcome == DELIVERED:
                 delays[j] += weight * (when - time + target_latency[j])

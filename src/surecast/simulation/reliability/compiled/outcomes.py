@@ -72,6 +72,9 @@ class ReliabilitySettings(Extent):
     refresh_interval_s: float
     subscription_timeout_s: float
     retransmission_interval_s: float
+    detection_s: float = 0.0
+    by_link: bool = False
+    """Whether brokers compare what they want at every link-up: also without any scheme tables come back."""
 
     def __post_init__(self) -> None:
         Extent.__post_init__(self)
@@ -102,8 +105,9 @@ class ReliabilitySettings(Extent):
         if isinstance(schemes, str):
             raise ConfigurationError(f"schemes: write a list, such as [{schemes!r}]")
         tolerance = system.delivery.fault_tolerance
+        by_link = tolerance.refresh == "link"
         if refresh_interval_s is None:
-            refresh_interval_s = tolerance.refresh_interval
+            refresh_interval_s = 0.0 if by_link else tolerance.refresh_interval
             if subscription_timeout_s is None:
                 subscription_timeout_s = tolerance.subscription_timeout
         if subscription_timeout_s is None:
@@ -120,6 +124,8 @@ class ReliabilitySettings(Extent):
             refresh_interval_s=float(refresh_interval_s),
             subscription_timeout_s=float(subscription_timeout_s),
             retransmission_interval_s=float(retransmission_interval_s),
+            detection_s=float(tolerance.detection),
+            by_link=by_link,
         )
 
     @property
@@ -150,7 +156,7 @@ class CompiledRunResult:
     accounts: dict[str, SchemeAccounts]
 
 
-def reasons_of(scheme: str, *, ideal_refresh: bool, client_links: bool) -> tuple[str, ...]:
+def reasons_of(scheme: str, *, ideal_refresh: bool, client_links: bool, detection: bool = False) -> tuple[str, ...]:
     """Returns why an event can be lost under a scheme.
 
     >>> reasons_of("buffering", ideal_refresh=True, client_links=False)
@@ -160,7 +166,7 @@ def reasons_of(scheme: str, *, ideal_refresh: bool, client_links: bool) -> tuple
         "none": ("path down", "no routing entry"),
         "periodic-subscription": ("path down",) if ideal_refresh else ("path down", "no routing entry"),
         "buffering": ("expired",),
-        "bypass": ("partitioned",),
+        "bypass": ("path down", "partitioned") if detection else ("partitioned",),
         "bypass-buffering": ("expired",),
     }[scheme]
     return ("home broker down", *(("client link down",) if client_links else ()), *own)

@@ -57,7 +57,7 @@ def _parts(plan: CompiledPlan, settings: ReliabilitySettings, scheme: str) -> li
     """The outcomes that a scheme can have, with the metric and the detail they are reported under."""
     client_links = plan.system.client_failures is not None
     ideal = settings.refresh_interval_s <= 0
-    reasons = reasons_of(scheme, ideal_refresh=ideal, client_links=client_links)
+    reasons = reasons_of(scheme, ideal_refresh=ideal, client_links=client_links, detection=settings.detection_s > 0)
     parts = [("on time", "share_on_time", ""), *((reason, "share_dropped", reason) for reason in reasons)]
     parts += [("late", "share_late", "")] if plan.has_latency else []
     return [*parts, ("queued", "share_queued", "")] if "buffering" in scheme else parts

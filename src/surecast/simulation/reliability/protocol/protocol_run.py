@@ -54,8 +54,9 @@ def simulate_world(
     chosen = options or Options()
     refuse_unknown("scheme", [scheme], SCHEMES)
     _check(system, duration_s, warm_up_s, chosen)
-    plan = plan_of_system(system, scheme=scheme, refresh="end-to-end")
-    interval_s = _given(chosen.refresh_s, system.delivery.fault_tolerance.refresh_interval)
+    tolerance = system.delivery.fault_tolerance
+    plan = plan_of_system(system, scheme=scheme, refresh=tolerance.refresh)
+    interval_s = _given(chosen.refresh_s, tolerance.refresh_interval)
     settings = _settings(system, plan, chosen, interval_s)
     replay = f"simulate_world(system, {scheme!r}, duration_s={duration_s!r}, seed={seed!r}"
     replay += f", warm_up_s={warm_up_s!r}, run={run!r}, options={chosen!r})"
@@ -66,8 +67,8 @@ def simulate_world(
         settings,
         targets,
         chosen,
-        client_refresh_s=interval_s,
-        detection_s=_given(chosen.detection_s, 0.0),
+        client_refresh_s=interval_s if any(tree.refresh == "end-to-end" for tree in plan.trees) else inf,
+        detection_s=_given(chosen.detection_s, tolerance.detection),
         seed=seed,
         run=run,
         warm_up_s=warm_up_s,

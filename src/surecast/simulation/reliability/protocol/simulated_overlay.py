@@ -170,9 +170,7 @@ class World:
         connections = [self.network.between[broker.name, other] for other in broker.neighbours]
         if up:
             broker.start()
-            is_kept = any(parts.custody for parts in self._parts.values())
-            if is_kept or any(tree.refresh == "link" for tree in self.plan.trees):
-                self._subscribe(broker)
+            self._subscribe(broker, is_restarted=True)
             broker.end_turn()
             for connection in connections:
                 self._join(connection)
@@ -342,10 +340,16 @@ class World:
             broker.up.refresh(JointFilter(target.topic, qos=_QOS))
             broker.end_turn()
 
-    def _subscribe(self, broker: SimulatedBroker) -> None:
-        """Subscribes the clients of a broker that was just started: sessions are on its disk, or clients are back."""
+    def _subscribe(self, broker: SimulatedBroker, *, is_restarted: bool = False) -> None:
+        """Subscribes the clients of a broker that was just started, with sessions on its disk where events are stored.
+        Where subscriptions are refreshed from end to end other clients only come with their next refresh."""
         topics = dict.fromkeys(target.topic for target in self.accounts.targets if target.home == broker.name)
+        if is_restarted:
+            topics = {topic: None for topic in topics if self._is_subscribed_at_start(topic)}
         broker.subscribe([JointFilter(topic, qos=_QOS) for topic in topics])
+
+    def _is_subscribed_at_start(self, topic: str) -> bool:
+        return self._parts[topic].custody or self.plan.trees[self.plan.tree_of(topic)].refresh == "link"
 
     # Brokers
 
