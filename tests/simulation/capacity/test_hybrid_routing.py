@@ -14,7 +14,7 @@ from surecast.prediction.capacity import predict_capacity
 from surecast.scenario import System, build, parse_text
 from surecast.simulation.capacity import ALGORITHMS, simulate_routing
 from surecast.simulation.capacity.routing_plan import Settings, make_plan
-from surecast.simulation.capacity.routing_run import simulate_run
+from surecast.simulation.capacity.routing_run import World, simulate_run
 from surecast.simulation.capacity.run_sums import RunResult
 
 _CONTROL = 1
@@ -150,3 +150,23 @@ def test_it_is_refused_by_field_where_there_are_no_formulas() -> None:
 def test_what_makes_no_sense_is_refused(routing: str, wrong: str) -> None:
     with pytest.raises(ScenarioError, match=wrong):
         tree(1, routing)
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_nodes_count_their_messages_and_entries_as_the_simulation_does(algorithm: str) -> None:
+    system = tree(8, "{}")
+    plan = make_plan(system)
+    world = World(plan, Settings(algorithms=(algorithm,), duration_s=10.0, warm_up_s=0.0, seed=8), algorithm, 0)
+    world.install()
+    nodes = [broker.node for broker in world._brokers]
+    before = [node.messages() for node in nodes]
+    world.begin()
+    world.advance(10.0)
+    result = world.end()
+    for link, (tail, head) in enumerate(zip(plan.tail, plan.head, strict=True)):
+        then, now = (messages[tail][plan.names[head]] for messages in (before, [node.messages() for node in nodes]))
+        for kind, name in enumerate(("events", "demand-updates")):
+            assert now.get(name, 0) - then.get(name, 0) == result.sent[kind, link], (algorithm, name)
+    assert result.sent.sum() > 200
+    for broker in world._brokers:
+        assert sum(broker.node.table_sizes().values()) == broker.remote_entries

@@ -232,6 +232,12 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         simulate_routing(system, duration_s=1, warm_up_s=0, runs=0, seed=1)
     with pytest.raises(AssumptionError, match="no filter classes"):
         simulate_routing(replace(system, class_workload=None), duration_s=1, **common)
+    workload = system.class_workload
+    assert workload is not None
+    for name in ("a/#", "+", "$SYS"):
+        wild = replace(workload, classes=(replace(workload.classes[0], name=name), *workload.classes[1:]))
+        with pytest.raises(AssumptionError, match="classes are topics"):
+            simulate_routing(replace(system, class_workload=wild), duration_s=1, **common)
     more = replace(system.overlay.links[0], name="again", a=0, b=5)
     cyclic = replace(system, overlay=replace(system.overlay, links=(*system.overlay.links, more)))
     with pytest.raises(AssumptionError, match="no tree"):

@@ -45,6 +45,7 @@ def accounts_of(server: OverlayServer) -> dict[str, Any]:
     """Returns the fate of all events at a broker since it was started, by neighbour, and what does not add up."""
     node = server.overlay.node
     accounts, hops, problems = node.accounts, [], []
+    messages, table_sizes = node.messages(), node.table_sizes()
     for neighbour, hop in accounts.hops.items():
         in_custody = node.custody.events_unsent(neighbour)
         hops.append(
@@ -57,6 +58,8 @@ def accounts_of(server: OverlayServer) -> dict[str, Any]:
                 "dropped": {reason: count for reason, count in hop.dropped.items() if count},
                 "on_link": hop.on_link,
                 "in_custody": in_custody,
+                "sent": messages[neighbour],
+                "table_entries": table_sizes[neighbour],
             }
         )
         if problem := hop.problem(in_custody):

@@ -96,6 +96,11 @@ class NodeDemand:
         """Returns what a neighbour has announced on a tree, sorted."""
         return (self._trees.get(tree) or self._subscriptions[tree]).table.held[neighbour].filters()
 
+    def entries(self, neighbour: str, tree: int) -> int:
+        """Returns how many filters a neighbour has announced on a tree."""
+        held = (self._trees.get(tree) or self._subscriptions[tree]).table.held.get(neighbour)
+        return 0 if held is None else held.size
+
     @property
     def remote_entries(self) -> int:
         """The filters that neighbours have announced, over all trees."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from surecast.errors import PeerError
+from surecast.protocol.demand import DemandBucket, DemandHashes, DemandUpdate, Subscription
 from surecast.protocol.link import CONTROL, LinkSession, SessionName
 from surecast.protocol.overlay.frame_rules import DETOURS
 from surecast.protocol.overlay.frame_sizes import frame_bytes
-from surecast.protocol.overlay.overlay_frames import Detoured, Frame, Written
-from surecast.protocol.overlay.overlay_plan import OverlayPlan
+from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, Written
+from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan
 
 __all__ = ["NodeLinks", "NodeSettings", "Written"]
 
@@ -48,6 +50,16 @@ class NodeSettings:
     ack_frames: int = 1
 
 
+_KINDS: Final[dict[type, str]] = {
+    DemandUpdate: "demand-updates",
+    DemandHashes: "demand-hashes",
+    DemandBucket: "demand-hashes",
+    Subscription: "subscriptions",
+    LinkStates: "link-states",
+    Detoured: "detours",
+}
+
+
 class NodeLinks:
     """All links of one broker, up or down."""
 
@@ -55,6 +67,8 @@ class NodeLinks:
         self.sessions: dict[str, LinkSession[Frame]] = {
             hop: LinkSession(incarnation, settings.window_bytes) for hop in plan.neighbours(name)
         }
+        self.sent: dict[str, Counter[str]] = {hop: Counter() for hop in self.sessions}
+        """The frames besides events that were put on each link, and the acknowledgements, by kind."""
         self.unwritten: dict[str, None] = {}
         """The neighbours for which frames were put on a link since `output` was last called for them."""
         self.down_since: dict[str, float] = {}
@@ -81,6 +95,8 @@ class NodeLinks:
         """Puts a frame on a link, on the lane of a tree or the one for control."""
         self.sessions[to].put(lane, frame_bytes(frame), frame)
         self.unwritten[to] = None
+        if not isinstance(frame, Events):
+            self.sent[to][_kind(frame)] += 1
         if lane == CONTROL and self.sessions[to].waiting(CONTROL) > _STUCK_TIMES * self._settings.queue_bytes_max:
             self.stuck[to] = None  # a neighbour that asks for all demand again and again must not fill the memory
 
@@ -146,9 +162,17 @@ class NodeLinks:
         if acknowledges or written or session.owes_credit:
             ack = session.ack(self._settings.ack_frames)
             if ack is not None:
+                self.sent[neighbour]["acks"] += 1
                 written.append(ack)
         return written
 
     def next_timer(self) -> float:
         """Returns when the first link that is down can be resumed no longer."""
         return min((since_s + self._settings.resume_s for since_s in self.down_since.values()), default=inf)
+
+
+def _kind(frame: Frame) -> str:
+    """The name under which a frame is counted."""
+    if isinstance(frame, DemandUpdate) and frame.tree >= TREES_MAX:
+        return "advertisements"
+    return _KINDS.get(type(frame), "others")

@@ -171,6 +171,17 @@ class OverlayNode:
         """Returns what a neighbour has announced on a tree, sorted."""
         return self._demand.wanted_by(neighbour, tree)
 
+    def table_sizes(self) -> dict[str, int]:
+        """Returns how many filters each neighbour has announced, over all trees."""
+        trees = range(len(self.plan.trees))
+        return {hop: sum(self._demand.entries(hop, tree) for tree in trees) for hop in self._links.sessions}
+
+    def messages(self) -> dict[str, dict[str, int]]:
+        """Returns what was sent to each neighbour by kind since the start. Events count one by one, however many are in
+        a frame, and again where they were sent again; all else counts by frames."""
+        events = {hop: own.transmitted + own.retransmitted for hop, own in self.accounts.hops.items()}
+        return {hop: {"events": events[hop], **dict(sorted(sent.items()))} for hop, sent in self._links.sent.items()}
+
     @property
     def remote_entries(self) -> int:
         """The filters that neighbours have announced, over all trees: the size of the routing table."""

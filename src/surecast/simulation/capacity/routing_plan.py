@@ -8,6 +8,7 @@ from typing import Final
 
 from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
 from surecast.protocol.demand import SUMMARIES
+from surecast.protocol.mqtt.topics import has_wildcard
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import ClassWorkload, OverlayLink, System
 from surecast.simulation.experiment import Extent
@@ -122,6 +123,12 @@ def make_plan(system: System, *, shared_directions: bool = True) -> RoutingPlan:
             f"{system.name} has no filter classes: routing by content is simulated with workload.classes, "
             "workload.clients, workload.subscriptions and workload.publications"
         )
+    for each in workload.classes:
+        if has_wildcard(each.name) or each.name.startswith("$"):
+            raise AssumptionError(
+                f"{system.name}: classes are topics of the overlay, and {each.name!r} (workload.classes) has a "
+                "wildcard of MQTT, or begins with $; give it another name"
+            )
     for broker in overlay.brokers:
         if broker.matching is not None:
             raise AssumptionError(
