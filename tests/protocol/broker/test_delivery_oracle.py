@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from surecast.protocol.broker.acknowledging import Acknowledging
+from surecast.protocol.broker.fan_out import FanOut
 from surecast.protocol.broker.message import Delivery
 from surecast.protocol.broker.message_batch import MessageBatch
 from surecast.protocol.broker.outgoing import Outgoing
@@ -445,6 +446,8 @@ def broken(name: str) -> tuple[type, str, Any]:
         "identifiers are used twice": (Session, "free_identifiers", lambda s, n: (free(s, n)[0], n)),
         "a part begins too late": (MessageBatch, "part", lambda source, x, y: part(source, min(x + 1, y - 1), y)),
         "an acknowledgement is forgotten": (Acknowledging, "_take_together", lambda a, s, i, c: taken(a, s, i[1:], c)),
+        "the quick way forgets others": (
+            FanOut, "finish", lambda fan, qos: setattr(fan, "quick", (fan.groups or [None])[0])),
         "a run forgets where it is": (WaitingRun, "deliveries", lambda run: _as_if_first(run)),
     }[name]  # fmt: skip
 
@@ -464,7 +467,7 @@ def _as_if_first(run: WaitingRun) -> Any:
     [
         "other messages are numbered", "a window is one too large", "what came last leaves first",
         "versions are mixed up", "a size is wrong", "identifiers are used twice", "a part begins too late",
-        "an acknowledgement is forgotten", "a run forgets where it is",
+        "an acknowledgement is forgotten", "the quick way forgets others", "a run forgets where it is",
     ],
 )  # fmt: skip
 def test_a_broken_broker_is_found_out(make_world: Any, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
