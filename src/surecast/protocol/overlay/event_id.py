@@ -56,6 +56,11 @@ class IntervalSet:
         place = bisect_right(self._starts, number) - 1
         return number < self.floor or (place >= 0 and number < self._ends[place])
 
+    def has_none_of(self, first: int, count: int) -> bool:
+        """Returns whether none of `count` numbers from `first` on is a member."""
+        place = bisect_right(self._starts, first + count - 1) - 1
+        return first >= self.floor and (place < 0 or self._ends[place] <= first)
+
     def add(self, first: int, count: int = 1) -> None:
         """Takes in `count` numbers from `first` on."""
         starts, ends = self._starts, self._ends
@@ -107,6 +112,13 @@ class SeenEvents:
         if event.number < numbers.floor:
             return "too-old"
         return "seen" if event.number in numbers else "new"
+
+    def are_new(self, first: EventId, count: int) -> bool:
+        """Returns whether none of `count` events from `first` on was seen, or may have been."""
+        numbers = self._origins.get(first.origin, {}).get(first.incarnation)
+        if numbers is None:
+            return self.look(first) == "new"
+        return numbers.has_none_of(first.number, count)
 
     def add(self, first: EventId, count: int = 1) -> None:
         """Takes in `count` events from `first` on."""

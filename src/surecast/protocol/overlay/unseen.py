@@ -31,6 +31,9 @@ def take_unseen(batch: EventBatch, seen: SeenEvents, *, takes_too_old: bool) -> 
     >>> [(part.first.number, part.count) for part in unseen.parts], unseen.repeated
     ([(5, 1), (8, 2)], 2)
     """
+    if seen.are_new(batch.first, batch.count):  # as nearly all are
+        seen.add(batch.first, batch.count)
+        return Unseen([batch], 0, 0)
     looks = [seen.look(batch.first.plus(place)) for place in range(batch.count)]
     takes = [look == "new" or (takes_too_old and look == "too-old") for look in looks]
     parts = [batch.part(start, stop) for start, stop, take in runs_of(takes) if take]
