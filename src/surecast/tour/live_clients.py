@@ -100,11 +100,6 @@ class Live:
     tablet_on: list[tuple[float, float]] = field(default_factory=list)
     """The periods for which the tablet was connected."""
 
-    def after_kill(self) -> list[SentMessage]:
-        """Returns the messages acknowledged after the leader was killed, in the order of their acknowledgements."""
-        late = [message for message in self.sent if (message.acknowledged_at or 0.0) > self.killed_at]
-        return sorted(late, key=lambda message: message.acknowledged_at or 0.0)
-
 
 Progress = Callable[[int, int], None]
 

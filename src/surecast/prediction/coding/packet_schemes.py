@@ -22,7 +22,7 @@ from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding, Gossip
 from surecast.scenario.system import System
 
-__all__ = ["CODING_SCHEMES", "Alternative", "Forecaster", "alternatives", "coding_of", "own_alternative"]
+__all__ = ["CODING_SCHEMES", "Alternative", "Forecaster", "alternatives", "coding_of"]
 
 CODING_SCHEMES: Final = ("tree", "tree-retransmission", "gossip", "coding", "coding-gossip")
 """Forwarding along a tree, the same with acknowledgements, gossip alone, coding alone, and coding with gossip."""
@@ -44,11 +44,6 @@ class Alternative:
     @property
     def name(self) -> str:
         return self.method if self.paths is None else f"{self.method} {self.paths}"
-
-
-def own_alternative(spec: Coding) -> Alternative:
-    """Returns the alternative that the scenario itself asks for."""
-    return Alternative("coding" if spec.gossip is None or spec.gossip.rounds == 0 else "coding-gossip")
 
 
 def alternatives(spec: Coding, names: list[str] | None = None) -> list[Alternative]:

@@ -32,7 +32,6 @@ from surecast.protocol.dissemination.dissemination_settings import (
     SCHEMES,
     DisseminationSettings,
     scheme_settings,
-    settings_of_scenario,
     timed,
 )
 from surecast.protocol.dissemination.message_counters import MessageCounters
@@ -75,6 +74,5 @@ __all__ = [
     "encode",
     "message_bytes",
     "scheme_settings",
-    "settings_of_scenario",
     "timed",
 ]

@@ -18,7 +18,7 @@ from surecast.protocol.gossip import GossipSettings
 from surecast.scenario.paths import PATH_KINDS, PathKind
 from surecast.scenario.spec.delivery import Coding
 
-__all__ = ["SCHEMES", "DisseminationSettings", "scheme_settings", "settings_of_scenario", "timed"]
+__all__ = ["SCHEMES", "DisseminationSettings", "scheme_settings", "timed"]
 
 SCHEMES: Final = ("tree", "tree-retransmission", "gossip", "coding", "coding-gossip")
 """Forwarding along a tree, the same with acknowledgements, gossip alone, coding alone, and coding with gossip."""
@@ -139,17 +139,6 @@ def scheme_settings(
     if scheme == "coding":
         return DisseminationSettings(coding, paths or "maximum-flow")
     return DisseminationSettings(coding, paths or "maximum-flow", gossip=gossip)
-
-
-def settings_of_scenario(spec: Coding) -> DisseminationSettings:
-    """The settings that a scenario asks for.
-
-    >>> settings_of_scenario(Coding(paths="tree")).paths
-    'tree'
-    """
-    coding = CodingSettings(spec.packets, spec.redundancy, spec.field_bits, int(spec.packet_size))
-    gossip = None if spec.gossip is None else GossipSettings.of_scenario(spec.gossip)
-    return timed(DisseminationSettings(coding, spec.paths, gossip=gossip), spec)
 
 
 def timed(settings: DisseminationSettings, spec: Coding) -> DisseminationSettings:

@@ -15,7 +15,6 @@ __all__ = [
     "PropertyType",
     "ValueType",
     "properties_from",
-    "property_of",
 ]
 
 WILL: Final = 0
@@ -164,14 +163,3 @@ PROPERTIES: Final[Mapping[int, PropertyType]] = {
     )
 }
 """Table 2-4 of the standard, by identifier."""
-
-_BY_NAME: Final = {line.name: line for line in PROPERTIES.values()}
-
-
-def property_of(name: str) -> PropertyType:
-    """The line of the table with this name.
-
-    >>> hex(property_of("topic_alias").identifier)
-    '0x23'
-    """
-    return _BY_NAME[name]
