@@ -20,7 +20,7 @@ from surecast.protocol.demand.tree_demand import (
     DemandUpdate,
     TreeDemand,
 )
-from surecast.protocol.filters import Event
+from surecast.protocol.filters import Event, parse
 from surecast.protocol.mqtt.topics import match
 
 ALGORITHMS = [*SUMMARIES, "flooding", "mixed"]
@@ -289,3 +289,14 @@ def test_a_broker_that_answers_too_early_is_noticed() -> None:
 
     assert revoked(Hasty)
     assert not revoked(TreeDemand)
+
+
+def test_events_carry_all_attributes_where_filters_farther_on_are_not_known() -> None:
+    below = TreeDemand(0, {"root": "covering", "child": "covering"}, parent="root", is_rooted=True)
+    assert "price" in below.table.carried, "the root may know a filter that names it"
+    assert bool(below.table.carried)
+    beside = TreeDemand(0, {"b1": "covering"})
+    assert "price" not in beside.table.carried
+    beside.receive("b1", DemandUpdate(0, DemandChange(added=(JointFilter("stock", parse("price > 35")),))))
+    assert "price" in beside.table.carried
+    assert "volume" not in beside.table.carried

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,6 +22,13 @@ _TEXT_BYTES_MAX: Final = 256 << 20
 _QOS_MAX: Final = 2
 _TOPICS_KEPT: Final = 10_000
 _KEPT_TOPIC_MAX: Final = 256
+
+
+class _EveryName:
+    """Contains every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
 
 
 class _Wanted:
@@ -104,6 +111,12 @@ class DemandTable:
         del self.held[name], self._stands_for[name]
         self._text_bytes.pop(name, None)
         self._found.clear()
+
+    @property
+    def carried(self) -> Container[str]:
+        """The names of the attributes that events have to carry: all of them where events go on to neighbours whose
+        filters are not known here."""
+        return _EveryName() if self._always else self.attributes
 
     def apply(self, neighbour: str, change: DemandChange) -> None:
         """Takes in what a neighbour announced and revoked: all of it or, where it is wrong, nothing."""

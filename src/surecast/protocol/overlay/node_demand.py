@@ -109,8 +109,8 @@ class NodeDemand:
         return sum(table.size - table.held[LOCAL].size for table in tables)
 
     def attributes(self, tree: int) -> Container[str]:
-        """Returns the names of attributes that some filter on a tree asks for."""
-        return (self._trees.get(tree) or self._subscriptions[tree]).table.attributes
+        """Returns the names of attributes that some filter on a tree asks for, or may ask for farther on."""
+        return (self._trees.get(tree) or self._subscriptions[tree]).table.carried
 
     def change(self, added: Iterable[JointFilter], removed: Iterable[JointFilter]) -> None:
         """Takes in a change of what the broker's own clients want."""
