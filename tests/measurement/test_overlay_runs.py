@@ -116,3 +116,36 @@ def test_options_that_do_not_fit_are_refused() -> None:
                            "subscribers: [{name: s, home: b, topics: [t]}]}}"))  # fmt: skip
     with pytest.raises(ConfigurationError, match="only brokers of an overlay are frozen"):
         make_plan(one, duration_s=5.0, freezes=True)
+
+
+CLASSES = """
+surecast: 1
+name: classes
+seed: 5
+overlay:
+  brokers: [{name: b, count: 4, capacity: 5000/s}]
+  links: [[b-1, b-2], [b-2, b-3], [b-2, b-4]]
+  root: b-1
+workload:
+  classes: [{name: class, count: 6}]
+  clients: [{name: client, count: 8, home: random}]
+  subscriptions: {active: 60, lifetime: {distribution: exponential, mean: 8s}}
+  publications: 30/s
+delivery: {routing: ROUTING}
+"""
+
+
+@pytest.mark.parametrize(
+    "routing", ["{scheme: hierarchical, algorithm: merging}", "{scheme: peer-to-peer, algorithm: covering}"]
+)
+def test_every_event_of_a_filter_class_reaches_who_asks_for_it_over_several_brokers(routing: str) -> None:
+    system = build(parse_text(CLASSES.replace("ROUTING", routing)))
+    plan = make_plan(system, duration_s=8.0, warm_up_s=0.0)
+    assert plan.overlay is not None
+    assert {tree.refresh for tree in plan.overlay.trees} == {"link"}
+    report = run_plan(plan)
+    assert not [warning for warning in report.info.warnings if "did not reach" in warning]
+    variant = report.variants[0]
+    assert report.value("throughput_per_s", scope="system", name="", variant=variant) > 10.0
+    assert report.value("message_rate_per_s", scope="system", name="", detail="notification", variant=variant) > 1.0
+    assert report.value("table_entries", scope="broker", name="b-2", detail="remote", variant=variant) > 0.0

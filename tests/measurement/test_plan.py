@@ -41,7 +41,6 @@ def system_of(*subscribers: Any, overlay: Any = ONE, **sections: Any) -> System:
             lambda: system_of(overlay=PAIR, delivery={"replication": {"replicas": 3}}),
             r"delivery\.replication\.replicas: 3: a broker of an overlay is one process",
         ),
-        (lambda: system_of(overlay=PAIR, workload=CLASSES), r"workload\.classes: .* on one broker only"),
         (lambda: system_of(COMING, overlay=PAIR), r"workload\.subscribers\.connectivity: .* always connected"),
         (lambda: system_of(delivery={"coding": {}}), r"delivery\.coding"),
         (lambda: system_of(availability={"clients": {"mtbf": "1h", "mttr": "1min"}}), r"availability\.clients"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -38,14 +39,23 @@ def build_class_report(measured: ClassRun) -> QoSReport:
         raise OverloadError(f"a client of the run failed: {measured.failed[0]}")
     figures = _Figures(builder, measured)
     figures.deliveries()
-    figures.loads()
+    if plan.overlay is None:
+        figures.loads()
+    else:
+        figures.overlay_loads()
     missing, unasked = measured.violations()
     if missing or unasked:
         builder.warn(f"{missing} events did not reach a client that had asked for them, and {unasked} one that had not")
     builder.note(
         f"{len(measured.sent)} events and {len(measured.subscriptions)} subscriptions; each delivery was checked"
     )
-    builder.note("one broker forwards nothing: its figures are the same under every routing algorithm")
+    if plan.overlay is None:
+        builder.note("one broker forwards nothing: its figures are the same under every routing algorithm")
+    else:
+        builder.note(
+            "routing-table entries of neighbours are sampled twice a second of real time; messages between brokers are "
+            "events that a neighbour acknowledged, of the whole run, and messages for control are not counted"
+        )
     if plan.scale != 1.0:
         builder.note(
             f"time scale {plan.scale:g}: publications, subscriptions and their lifetimes are {plan.scale:g} times as "
@@ -122,6 +132,29 @@ class _Figures:
             detail = f"p{100 * q:.10g}"
             add = partial(self.builder.add, how="measured", variant=self.variant, detail=detail, samples=len(inside))
             add(scope, name, "delay_quantile_s", float(np.quantile(inside, q)))
+
+    def overlay_loads(self) -> None:
+        """Adds the table sizes of brokers, the traffic of links, and the events that brokers sent each other."""
+        measured, overlay = self.measured, self.measured.plan.system.overlay
+        names = [broker.name for broker in overlay.brokers]
+        add = partial(self.builder.add, how="measured", variant=self.variant)
+        run_s = (measured.ended - measured.began) * self.scale
+        for name in names:
+            samples = [entries[name] for entries in measured.entries if name in entries]
+            if samples:
+                add("broker", name, "table_entries", float(np.mean(samples)), detail="remote", samples=len(samples))
+            counts = measured.counts[name]
+            arrived = counts.published + counts.received
+            add("broker", name, "rate_in_per_s", arrived / run_s, detail="notification", samples=arrived)
+            if arrived and counts.processor_s:
+                add("broker", name, "cpu_per_event_s", counts.processor_s / arrived, samples=arrived)
+        total = 0
+        for link in overlay.links:
+            ends = (names[link.a], names[link.b]), (names[link.b], names[link.a])
+            passed = sum(measured.counts[a].hops.get(b, Counter())["acknowledged"] for a, b in ends)
+            total += passed
+            add("overlay_link", link.name, "traffic_per_s", passed / run_s, detail="notification", samples=passed)
+        add("system", "", "message_rate_per_s", total / run_s, detail="notification", samples=total)
 
     def loads(self) -> None:
         """Adds messages into the broker, and the subscriptions it holds."""

@@ -102,7 +102,8 @@ def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
             reason, left = _reason(fate.outcome, met, comes_and_goes), fate.time_s
         elif arrived is None and (fate is None or fate.outcome == "delivered"):
             acknowledged = measured.acknowledged_at[number] > 0
-            reason, left = (_lost(measured, over) if acknowledged else NOT_TAKEN), accepted_at
+            reason = _lost(measured, over) if acknowledged else NOT_TAKEN
+            left = accepted_at if reason else measured.cut
         reasons.append(reason)
         sojourn[row] = max(0.0, min(left, measured.ended) - max(accepted_at, measured.began + begin_s / plan.scale))
     deadlines = np.array([p.deadline_s for p in plan.system.publishers])[plan.events.publisher[chosen]]
@@ -124,7 +125,8 @@ def _lost(measured: Measured, over: float) -> str:
         return LOST
     parts = scheme_parts(plan.scheme)
     if parts.custody:
-        return "expired" if over <= measured.cut else LOST
+        # What was underway at the end of the figures and expired after it was queued then.
+        return "expired" if over <= measured.cut else "" if over <= measured.collected else LOST
     return "partitioned" if parts.detours else "path down"
 
 

@@ -240,7 +240,7 @@ def make_plan(
     streams, end_s = Streams(own), early + whole
     mechanisms = _mechanisms(system)
     _check_load(system, scale, end_s)
-    overlay = plan_of_system(system) if len(system.overlay.brokers) > 1 else None
+    overlay = _overlay_plan(system) if len(system.overlay.brokers) > 1 else None
     if freezes and overlay is None:
         raise ConfigurationError("`freeze`: only brokers of an overlay are frozen; this run has one broker")
     if leader_kills_s and overlay is not None:
@@ -295,16 +295,20 @@ def _check(system: System) -> None:
         )
 
 
+def _overlay_plan(system: System) -> OverlayPlan:
+    """Returns the plan of an overlay; what is routed by an algorithm is compared at link-ups, and summarised."""
+    plan = plan_of_system(system)
+    if system.delivery.routing is None:
+        return plan
+    return replace(plan, trees=tuple(replace(tree, refresh="link") for tree in plan.trees))
+
+
 def _check_overlay(system: System) -> None:
     """Refuses what a run of several brokers cannot do, naming the field."""
     if system.delivery.replication.replicas > 1:
         raise AssumptionError(
             f"delivery.replication.replicas: {system.delivery.replication.replicas}: a broker of an overlay is one "
             "process, not a group; write 1"
-        )
-    if system.class_workload is not None:
-        raise AssumptionError(
-            "workload.classes: filter classes are run on one broker only; of several brokers, predict or simulate them"
         )
     if any(subscriber.connectivity is not None for subscriber in system.subscribers):
         raise AssumptionError(
@@ -323,7 +327,7 @@ def _check_classes(system: System) -> None:
         )
     if workload.periods:
         raise AssumptionError("workload.periods: a run has the same rates all the time; leave the periods out")
-    if system.overlay.brokers[0].failures is not None:
+    if any(broker.failures is not None for broker in system.overlay.brokers):
         raise AssumptionError(
             "availability.brokers: brokers do not fail in a run with filter classes; leave the entry out"
         )

@@ -141,13 +141,21 @@ class OverlayProcesses(Processes):
         hops = [hop for answer in answers for hop in answer.get("hops", [])]
         return sum(int(hop["on_link"]) + int(hop["in_custody"]) for hop in hops)
 
+    def table_entries(self) -> dict[str, int]:
+        """Returns how many filters of its neighbours each broker that answers holds."""
+        answers = self._overlay.ask_all("/routes")
+        return {
+            name: sum(int(route["count"]) for route in answer["routes"])
+            for name, answer in answers.items()
+            if "routes" in answer
+        }
+
     def finish_counts(self) -> None:
         """Reads what all brokers have counted, at the end of the run."""
+        entries = self.table_entries()
         for name in self.names:
             self._count(name)
-            with suppress(AdminError):
-                routes = self._overlay.ask(name, "/routes")["routes"]
-                self.counts[name].table_entries = sum(int(route["count"]) for route in routes)
+            self.counts[name].table_entries = entries.get(name)
 
     def close(self) -> None:
         """Stops all brokers."""

@@ -44,8 +44,8 @@ class Measured:
     `published_at` is when each event was due, and `sent_at` when it was sent, 0 where it was not; `acknowledged_at` is
     when the broker took it over, 0 where that is not known. `acknowledgements` are those of the probe of each process.
     `start_up_s` is how long a process takes to start. `cut` is when the figures end: what arrives later was queued. Of
-    an overlay, `counts` has what each broker has counted, and `suspect_s` the silence after which a neighbour is taken
-    for down.
+    an overlay, `counts` has what each broker has counted, `suspect_s` the silence after which a neighbour is taken for
+    down, and `collected` when nothing was underway any more.
     """
 
     plan: RunPlan
@@ -66,6 +66,7 @@ class Measured:
     problems: list[str] = field(default_factory=list)
     counts: dict[str, BrokerCounts] = field(default_factory=dict)
     suspect_s: float = 0.0
+    collected: float = 0.0
 
 
 class RunInterrupted(SurecastError):  # noqa: N818 - what happened, not that it is an error
@@ -387,6 +388,7 @@ class _Drive:
             problems,
             overlay.counts if overlay is not None else {},
             overlay.suspect_s if overlay is not None else 0.0,
+            time.time(),
         )
 
     async def _is_underway(self, event_fates: EventFates) -> bool:

@@ -40,7 +40,7 @@ def plans(draw: st.DrawFn) -> OverlayPlan:
         root = draw(st.sampled_from([None, *names]))
         scheme, refresh = draw(st.sampled_from(SCHEMES)), draw(st.sampled_from(["link", "end-to-end"]))
         algorithm = draw(st.sampled_from(algorithms if root is None else list(SUMMARIES)))  # flooding has no root
-        trees.append(Tree(links, scheme, algorithm, own, root, refresh))
+        trees.append(Tree(links, scheme, algorithm, own, root, refresh, refresh == "link" and draw(st.booleans())))
         used |= dict.fromkeys(links)
     extra = draw(st.lists(st.sampled_from(every), unique=True)) if every else []
     topics = draw(st.lists(st.text(max_size=8).filter(lambda text: text != ""), unique=True, max_size=4))

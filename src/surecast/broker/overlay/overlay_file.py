@@ -131,6 +131,8 @@ or the exact forms of identity and merging."""
     refresh: Literal["link", "end-to-end"] = "link"
     """How a broker that has lost its table has it again: from its neighbours at every link-up, or when home brokers \
 send their subscriptions again; then the algorithm makes no difference."""
+    advertisements: bool = False
+    """Whether demand is announced only towards publishers that have advertised what meets it."""
 
 
 class PrefixSpec(Spec):
@@ -344,7 +346,9 @@ def _plan_of(overlay: OverlayFile) -> OverlayPlan:
     trees = []
     for tree in overlay.trees:
         algorithms = tuple((one.link, one.algorithm) for one in tree.algorithms)
-        trees.append(Tree(tree.links, tree.scheme, tree.algorithm, algorithms, tree.root, tree.refresh))
+        trees.append(
+            Tree(tree.links, tree.scheme, tree.algorithm, algorithms, tree.root, tree.refresh, tree.advertisements)
+        )
     names = tuple(broker.name for broker in overlay.brokers)
     prefixes = tuple((each.prefix, each.trees) for each in overlay.prefixes)
     return OverlayPlan(names, overlay.links, tuple(trees), prefixes, overlay.epoch)

@@ -96,6 +96,8 @@ def _fields_of(plan: OverlayPlan) -> dict[str, Any]:
             entry["root"] = tree.root
         if tree.refresh != "link":
             entry["refresh"] = tree.refresh
+        if tree.advertisements:
+            entry["advertisements"] = True
         if tree.algorithms:
             entry["algorithms"] = [{"link": list(link), "algorithm": name} for link, name in tree.algorithms]
         trees.append(entry | {"links": [list(link) for link in tree.links]})
