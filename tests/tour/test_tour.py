@@ -23,9 +23,10 @@ def test_the_whole_quick_tour(quick_tour: dict[str, Any]) -> None:
     stages = {one["name"]: one for one in quick_tour["stages"]}
     without = why_no_spark()
     states = {name: "skipped" if name == "learn" and without else "done" for name in stages}
-    assert list(stages) == ["plan", "predict", "run", "learn", "check"]
+    assert list(stages) == ["plan", "predict", "run", "learn", "overlay", "check"]
     assert {name: one["state"] for name, one in stages.items()} == states
     assert stages["check"]["figures"]["lost_although_acknowledged"] == 0
+    assert stages["overlay"]["figures"]["lost_although_acknowledged"] == 0
     # capacity section 4: ten offices, so 2^10 - 1 placements, under nine algorithms
     assert stages["plan"]["figures"]["cases"] == 1023 * 9
     predicted = stages["predict"]["figures"]
@@ -91,7 +92,7 @@ def test_the_whole_tour_twice_at_once(begin: Begin, tmp_path: Path) -> None:
         assert process.returncode == 0, (error, told["stages"])
         assert told["ok"]
         assert [(one["name"], one["state"]) for one in told["stages"]] == [
-            (name, "done") for name in ("plan", "predict", "run", "learn", "check")
+            (name, "done") for name in ("plan", "predict", "run", "learn", "overlay", "check")
         ]
         assert (tmp_path / told["report"]).stat().st_size < PAGE_BYTES_MAX
         assert (tmp_path / folder / "learned.yaml").exists()

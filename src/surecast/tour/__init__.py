@@ -1,8 +1,8 @@
-"""The tour: plan, predict, run, learn and check, everything real, on one page.
+"""The tour: plan, predict, run, learn, lose a broker and check, everything real, on one page.
 
 >>> from surecast.tour import STAGES
 >>> [stage.title for stage in STAGES]
-['Plan', 'Predict', 'Run', 'Learn', 'Check']
+['Plan', 'Predict', 'Run', 'Learn', 'Detour', 'Check']
 """
 
 from surecast.tour.stage_content import Result, StageOutcome

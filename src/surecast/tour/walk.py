@@ -129,6 +129,12 @@ def _live(context: TourContext) -> StageOutcome:
     return live_stage(context)
 
 
+def _overlay(context: TourContext) -> StageOutcome:
+    from surecast.tour.overlay import overlay_stage
+
+    return overlay_stage(context)
+
+
 def _learn(context: TourContext) -> StageOutcome:
     from surecast.tour.learn import learn_stage
 
@@ -163,6 +169,7 @@ STAGES: Final = (
     TourStage("predict", "Predict", "What will each subscriber get, before anything is deployed?", _predict),
     TourStage("run", "Run", "What happens when the leader of a replicated broker dies?", _live),
     TourStage("learn", "Learn", "What do the logs of that run tell?", _learn, _why_not_learn),
+    TourStage("overlay", "Detour", "What happens to an overlay when a broker dies and a link is cut?", _overlay),
     TourStage("check", "Check", "Do prediction, simulation and measurement agree?", _check),
 )
 

@@ -9,7 +9,7 @@ from surecast.scenario import Scenario
 
 __all__ = ["SCENARIOS", "load_scenario"]
 
-SCENARIOS: Final = ("company", "reliability-graph", "dropping", "check")
+SCENARIOS: Final = ("company", "reliability-graph", "dropping", "diamond", "check")
 
 
 def load_scenario(name: str) -> Scenario:
