@@ -27,6 +27,16 @@ class HopAccounts:
     retransmitted: int = 0
     """Events in custody that were sent to it again, or could not be when they were due."""
 
+    given_up: tuple[int, ...] = ()
+    """The events of each frame that was given up, 0 where they are in custody or there are none, in order."""
+
+    def came_after_all(self, frames: int) -> None:
+        """So many of the frames that were given up have come, says the neighbour: they were not lost."""
+        came = sum(self.given_up[:frames])
+        self.lost -= came
+        self.acknowledged += came
+        self.given_up = ()
+
     def problem(self, in_custody: int) -> str:
         """Returns what does not add up; nothing where all does."""
         fates = self.acknowledged + self.lost + self.detoured + self.dropped.total() + self.on_link + in_custody

@@ -199,6 +199,7 @@ class OverlayNode:
         resumption = session.connect(hello)
         self._links.down_since.pop(neighbour, None)
         self.cuts.connected(neighbour, resumption)
+        self.accounts.hops[neighbour].came_after_all(resumption.came_after_all)
         self._acknowledged(neighbour, resumption.acknowledged)
         self._lose(neighbour, resumption.lost, resumption.unsent)
         if self._has_detours:
@@ -555,4 +556,10 @@ class OverlayNode:
         """Ends the session of a link that has been down for too long, or on which nothing is acknowledged."""
         self._links.stuck.pop(neighbour, None)
         self._links.down_since.pop(neighbour, None)
-        self._lose(neighbour, self._links.sessions[neighbour].expire())
+        given_up = self._links.sessions[neighbour].expire()
+        sent = [frame.content for frame in given_up if frame.number]
+        if sent:
+            self.accounts.hops[neighbour].given_up = tuple(
+                frame.batch.count if isinstance(frame, Events) and frame.attempt else 0 for frame in sent
+            )
+        self._lose(neighbour, given_up)
