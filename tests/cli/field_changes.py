@@ -10,7 +10,7 @@ from typing import Any
 from surecast.scenario import System
 from surecast.scenario.distributions import Distribution, parse_distribution
 from surecast.scenario.flows import flows_of
-from surecast.scenario.spec.delivery import Gossip, Routing
+from surecast.scenario.spec.delivery import Gossip, LinkRouting, Routing
 from surecast.scenario.system import Broker, Connectivity, Failures, Matching, OverlayLink, Publisher, Subscriber
 
 Change = Callable[[System], System | None]
@@ -86,6 +86,12 @@ def _delivery(part: str, **fields: Any) -> Change:
         return replace(system, delivery=system.delivery.model_copy(update={part: new}))
 
     return changed
+
+
+def _link_with(system: System, algorithm: str) -> LinkRouting:
+    """An algorithm of its own for the first link of a system."""
+    link, brokers = system.overlay.links[0], system.overlay.brokers
+    return LinkRouting(between=(brokers[link.a].name, brokers[link.b].name), algorithm=algorithm)
 
 
 def _coding(part: str, **fields: Any) -> Change:
@@ -352,6 +358,28 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "Targets.notification_delay": ("targets.notification_delay", _targets(notification_delay=1e-6)),
     "Targets.subscription_delay": ("targets.subscription_delay", _targets(subscription_delay=1e-6)),
     "Targets.utilisation": ("targets.utilisation", _targets(utilisation=1e-6)),
+    "FaultTolerance.refresh": ("delivery.fault_tolerance", _delivery("fault_tolerance", refresh="link")),
+    "FaultTolerance.detection": ("delivery.fault_tolerance", _delivery("fault_tolerance", detection=20.0)),
+    "FaultTolerance.schemes": (
+        "delivery.fault_tolerance",
+        lambda s: _delivery("fault_tolerance", schemes={s.topics[0].name: "bypass-buffering"})(s) if s.topics else None,
+    ),
+    "Routing.links": (
+        "delivery.routing",
+        lambda s: (
+            replace(s, delivery=s.delivery.model_copy(update={"routing": Routing(links=(_link_with(s, "covering"),))}))
+            if s.class_workload
+            else None
+        ),
+    ),
+    "Routing.advertisements": (
+        "delivery.routing",
+        lambda s: (
+            replace(s, delivery=s.delivery.model_copy(update={"routing": Routing(advertisements=True)}))
+            if s.class_workload
+            else None
+        ),
+    ),
 }
 """For each field the words that name it in a warning, and a change of it."""
 
@@ -362,6 +390,7 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(("Router.x", "Router.y", "Network.geographic", "Network.located"), "latencies are built from it"),
     **dict.fromkeys(("Broker.router", "Publisher.router", "Subscriber.router"), "paths are built from it"),
     "ClassWorkload.client_router": "where it stands is in its home",
+    "FaultTolerance.start": "it is in the times of repair when the system is built",
     "PhysicalLink.latency_s": "the latency of overlay links follows from it when the system is built",
     "Topic.popularity": "who has which topic is drawn when the system is built",
     "Overlay.candidates": "for placement only",

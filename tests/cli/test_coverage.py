@@ -133,7 +133,9 @@ def cannot_matter(field: str, system: System) -> str:
         return "nothing fails"
     if field in ("FaultTolerance.scheme", "Routing.scheme", "Routing.algorithm"):
         return "each scheme and each algorithm is a variant of its own"
-    if field == "Targets.reliability" and system.subscribers:
+    if field == "FaultTolerance.refresh" and not any(broker.failures for broker in overlay.brokers):
+        return "no broker loses its routing table"
+    if field in ("Targets.reliability", "Targets.response_time") and system.subscribers:
         return "each subscriber has its own when the system is built"
     served = any(broker.notification_service for broker in overlay.brokers)
     if field == "FilterClass.service_factor" and not served:
