@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from surecast.errors import ConfigurationError
 from surecast.measurement import RunPlan, make_plan, run_plan
+from surecast.measurement.overlay_processes import OverlayProcesses
 from surecast.report import QoSReport, check_accounts
 from surecast.scenario import Streams, System, build, parse_text
 from surecast.simulation.reliability.compiled.traces import draw_trace
@@ -88,11 +90,32 @@ def test_a_broker_in_the_middle_that_fails_costs_nothing_under_bypass_with_buffe
     plan, report = run(system_of("bypass-buffering", availability=availability), 20.0, freezes=freezes)
     assert any(len(trace) for trace in plan.traces), "something fails"
     availability_of = report.value("availability", scope="broker", name="b-2")
-    assert availability_of < 0.95
+    trace = [min(20.0, time_s) for time_s in plan.traces[1].tolist()] + [20.0]
+    down_s = sum(up - down for down, up in zip(trace[0::2], trace[1::2], strict=False))
+    assert 0.0 < availability_of < 0.95
+    if freezes:  # what was killed takes a while to start
+        assert availability_of == pytest.approx(1.0 - down_s / 20.0, abs=0.1)
     for name in ("far", "near", "both"):
         assert report.value("reliability", name=name) == 1.0
         assert report.value("count_dropped", name=name, detail="lost although acknowledged") == 0
     assert report.value("reliability", name="near") == 1.0
+
+
+@pytest.mark.parametrize("scheme", ["buffering", "bypass-buffering"])
+def test_no_event_is_lost_with_custody_where_none_can_expire_whatever_is_killed_and_cut(scheme: str) -> None:
+    brokers = "b-1: {mtbf: 9s, mttr: 4s}, b-2: {mtbf: 8s, mttr: 4s}, b-4: {mtbf: 9s, mttr: 4s}"
+    availability = f"{{each: {{{brokers}, b-1--b-3: {{mtbf: 4s, mttr: 2s}}}}}}"
+    plan, report = run(system_of(scheme, "1h", availability=availability), 24.0)
+    assert sum(len(trace) > 0 for trace in plan.traces) >= 2
+    assert len(plan.link_traces[2]) > 1
+    for name in ("far", "near", "both"):
+        lost = report.value("count_dropped", name=name, detail="lost although acknowledged")
+        expired = report.value("count_dropped", name=name, detail="expired")
+        down = report.value("count_dropped", name=name, detail="home broker down")
+        arrived, queued = (report.value(f"count_{fate}", name=name) for fate in ("on_time", "queued"))
+        assert (lost, expired) == (0, 0)
+        assert arrived + queued + down == report.value("count_published", name=name)
+        assert arrived > 0.2 * report.value("count_published", name=name)
 
 
 def test_a_link_that_is_cut_loses_what_a_tree_without_detours_cannot_carry() -> None:
@@ -106,6 +129,20 @@ def test_a_link_that_is_cut_loses_what_a_tree_without_detours_cannot_carry() -> 
     assert far + lost == pytest.approx(1.0, abs=0.05)
     assert far == pytest.approx(1.0 - down_s / 40.0, abs=0.12)
     assert any("suspicion takes" in warning for warning in report.info.warnings)
+
+
+def test_a_broker_that_ends_by_itself_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wait_whole, seen = OverlayProcesses.wait_whole, []
+
+    async def wait_and_kill_later(processes: OverlayProcesses) -> None:
+        await wait_whole(processes)
+        if not seen:
+            seen.append(processes)
+            asyncio.get_running_loop().call_later(2.0, processes._overlay.processes["b-3"].kill)
+
+    monkeypatch.setattr(OverlayProcesses, "wait_whole", wait_and_kill_later)
+    _, report = run(system_of("buffering"), 5.0)
+    assert any("process 3 ended by itself" in warning for warning in report.info.warnings)
 
 
 def test_options_that_do_not_fit_are_refused() -> None:

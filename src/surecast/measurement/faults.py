@@ -24,6 +24,7 @@ __all__ = [
     "Probe",
     "cut_and_open",
     "fail_and_repair",
+    "find_down_times",
     "find_outages",
     "freeze_and_thaw",
     "kill_leader",
@@ -174,3 +175,13 @@ def find_outages(acknowledged: Sequence[float], crashes: Sequence[Crash], begin:
             start = max(float(left[i]), min((crash.killed_at for crash in here), default=float(left[i])))
             outages.append(Outage(start, float(right[i]), any(crash.led for crash in here) and bool(right[i] < end)))
     return outages
+
+
+def find_down_times(crashes: Sequence[Crash], begin: float, end: float) -> list[Outage]:
+    """Returns the parts between `begin` and `end` of the times from a kill or freeze until the process was up again.
+
+    >>> find_down_times([Crash(1, 0.5, False, 2.0), Crash(1, 7.0, False)], 1.0, 10.0)
+    [Outage(start=1.0, end=2.0, failover=False), Outage(start=7.0, end=10.0, failover=False)]
+    """
+    spans = [(max(begin, crash.killed_at), end if crash.up_at is None else min(end, crash.up_at)) for crash in crashes]
+    return [Outage(start, until, failover=False) for start, until in sorted(spans) if start < until]

@@ -30,6 +30,7 @@ class MeasuredEvents:
 
     Times are the scenario's. `delay_s` and `response_s` are NaN where an event did not arrive, and `sojourn_s` is how
     long it was in the queue within the window. `reason` is why an event was dropped, empty where it was not.
+    `unrecorded` are the numbers of the acknowledged events that did not arrive in their lifetime, and are in no log.
     """
 
     published_s: Floats
@@ -39,6 +40,7 @@ class MeasuredEvents:
     deadline_s: Floats
     met_on: NDArray[np.bool_]
     reason: tuple[str, ...]
+    unrecorded: tuple[int, ...] = ()
 
     @property
     def arrived(self) -> NDArray[np.bool_]:
@@ -83,7 +85,7 @@ def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
     comes_and_goes = who.name in plan.mechanisms
     size = len(chosen)
     delay, response, sojourn = np.full(size, math.nan), np.full(size, math.nan), np.zeros(size)
-    met_on, reasons = np.ones(size, dtype=np.bool_), []
+    met_on, reasons, unrecorded = np.ones(size, dtype=np.bool_), [], []
     for row, number in enumerate(chosen.tolist()):
         published = float(measured.published_at[number])
         accepted_at = event_fates.accepted.get(number, published)
@@ -104,6 +106,8 @@ def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
             acknowledged = measured.acknowledged_at[number] > 0
             reason = _lost(measured, over) if acknowledged else NOT_TAKEN
             left = accepted_at if reason else measured.cut
+            if acknowledged and fate is None and reason != LOST:
+                unrecorded.append(number)
         reasons.append(reason)
         sojourn[row] = max(0.0, min(left, measured.ended) - max(accepted_at, measured.began + begin_s / plan.scale))
     deadlines = np.array([p.deadline_s for p in plan.system.publishers])[plan.events.publisher[chosen]]
@@ -115,6 +119,7 @@ def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
         deadlines,
         met_on,
         tuple(reasons),
+        tuple(unrecorded),
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import OverloadError
-from surecast.measurement.faults import OUTAGE_LEAST_S, Crash, find_outages
+from surecast.measurement.faults import OUTAGE_LEAST_S, Outage, find_down_times, find_outages
 from surecast.measurement.measured_events import (
     LOST,
     NOT_TAKEN,
@@ -21,7 +21,7 @@ from surecast.measurement.measured_events import (
     outcomes_of,
     window_of,
 )
-from surecast.measurement.overlay_figures import add_overlay_figures, warn_of_times
+from surecast.measurement.overlay_figures import add_overlay_figures, warn_of_expiries, warn_of_times
 from surecast.measurement.workload_drive import Measured
 from surecast.report import QoSReport, ReportBuilder, check_accounts
 from surecast.scenario.mechanism import Mechanism
@@ -287,16 +287,17 @@ class _Figures:
         sums = _sums(where[accepted], waits)
         self._ratio("broker", name, "acknowledgement_mean_s", sums, counts, variant)
         self._quantiles("broker", name, "acknowledgement_quantile_s", waits, GROUP_QUANTILES, variant)
+        begin, end = (measured.began + moment / plan.scale for moment in (self.begin_s, self.end_s))
         if plan.overlay is None:
-            self._outages(name, variant, sorted(itertools.chain(*measured.acknowledgements)), measured.crashes)
+            acknowledged = sorted(itertools.chain(*measured.acknowledgements))
+            outages = find_outages(acknowledged, measured.crashes, begin, end)
         else:
             own = [crash for crash in measured.crashes if crash.number == index + 1]
-            self._outages(name, variant, measured.acknowledgements[index], own)
+            outages = find_down_times(own, begin, end)
+        self._outages(name, variant, outages, begin, end)
 
-    def _outages(self, name: str, variant: str, acknowledged: Sequence[float], crashes: Sequence[Crash]) -> None:
-        measured, scale = self.measured, self.plan.scale
-        begin, end = (measured.began + moment / scale for moment in (self.begin_s, self.end_s))
-        outages = find_outages(acknowledged, crashes, begin, end)
+    def _outages(self, name: str, variant: str, outages: Sequence[Outage], begin: float, end: float) -> None:
+        scale = self.plan.scale
         add = partial(self.builder.add, "broker", name, how="measured", variant=variant)
         down = np.array([outage.length_s for outage in outages]) * scale
         total = (end - begin) * scale
@@ -325,9 +326,11 @@ def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[
             f"lifetimes of events run {scale:g} times as fast, and are reported in the scenario's time; the machine's "
             f"own times count {scale:g}-fold in delays and outages, and acknowledgement and fail-over times are real"
         )
+    outage = f"an outage is a time of more than {OUTAGE_LEAST_S:g} s without any acknowledgement"
+    if plan.overlay is not None:
+        outage = "an outage of a broker is the time from a kill or freeze until it was up again"
     builder.note(
-        "acknowledgement times are those of publishers on the machine of the broker, from sending to PUBACK; an outage "
-        f"is a time of more than {OUTAGE_LEAST_S:g} s without any acknowledgement"
+        f"acknowledgement times are those of publishers on the machine of the broker, from sending to PUBACK; {outage}"
     )
     if plan.scheme != plan.system.delivery.fault_tolerance.scheme and len(plan.mechanisms) < len(outcomes):
         kept = "the broker keeps subscriptions and events over a crash, and no entry has to be refreshed"
@@ -360,6 +363,7 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Measure
         _warn_of_start_up(builder, measured)
     else:
         warn_of_times(builder, measured)
+        warn_of_expiries(builder, measured, outcomes)
     _warn_of_expiry(builder, measured, outcomes)
     lost = sum(int(each.dropped_for(LOST).sum()) for each in outcomes)
     if lost:
@@ -369,7 +373,7 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Measure
         if accounts["queued"] != session["inflight"] + session["waiting"]:
             builder.warn(f"the broker's accounts of {session['client']} do not balance: {accounts}")
     for problem in measured.problems:
-        builder.warn(f"the broker's accounts could not be read: {problem}")
+        builder.warn(problem)
     if measured.event_fates.missing_records:
         builder.warn(f"{measured.event_fates.missing_records} records of the event log could not be written")
     sent = measured.sent_at > 0

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from typing import Final
 
+from surecast.measurement.measured_events import MeasuredEvents
 from surecast.measurement.measurement_plan import REFRESH_LEAST_S
 from surecast.measurement.workload_drive import Measured
+from surecast.protocol.overlay.overlay_plan import scheme_parts
 from surecast.report import ReportBuilder
 
-__all__ = ["add_overlay_figures", "warn_of_times"]
+__all__ = ["add_overlay_figures", "warn_of_expiries", "warn_of_times"]
 
 _SHARE_MAX: Final = 0.1
 """How much of the shortest repair or deadline the times of the machine may take."""
@@ -102,3 +105,28 @@ def warn_of_times(builder: ReportBuilder, measured: Measured) -> None:
                 f"{shortest}, {limits[shortest]:.4g} s: use a time scale of "
                 f"{_SHARE_MAX * limits[shortest] / time_s:.2g} or less"
             )
+
+
+def warn_of_expiries(builder: ReportBuilder, measured: Measured, outcomes: Sequence[MeasuredEvents]) -> None:
+    """Says how many events are taken for expired on their way, and warns where brokers have counted fewer.
+
+    Event logs have no record of an event that expired between brokers: it is one that did not arrive in its lifetime.
+    Each must have expired at some broker at least, or have been on a link when a broker was killed.
+    """
+    if not scheme_parts(measured.plan.scheme).custody:
+        return
+    taken = len({number for each in outcomes for number in each.unrecorded})
+    hops = [hop for counts in measured.counts.values() for hop in counts.hops.values()]
+    expired = sum(counts.expired for counts in measured.counts.values()) + sum(hop["dropped: expired"] for hop in hops)
+    killed = sum(hop["on_link"] for hop in hops)
+    if taken:
+        builder.note(
+            f"{taken} events did not reach all of their subscribers in their lifetime and are taken for expired on "
+            f"their way, or for queued if that was after the end; brokers counted {expired} as expired, once at each, "
+            f"and {killed} on a link as one of its ends was killed. A deadline longer than the run shows each loss"
+        )
+    if taken > expired + killed:
+        builder.warn(
+            f"{taken - expired - killed} events that are taken for expired were counted as such by no broker: they "
+            "were lost, or expired in a broker at the moment of its kill"
+        )

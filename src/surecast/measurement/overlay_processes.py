@@ -43,7 +43,7 @@ class BrokerCounts:
             setattr(self, name, getattr(self, name) + int(answer[name]))
         for hop in answer["hops"]:
             counts = self.hops.setdefault(hop["neighbour"], Counter())
-            for name in ("offered", "acknowledged", "lost", "detoured"):
+            for name in ("offered", "acknowledged", "lost", "detoured", "on_link"):
                 counts[name] += int(hop[name])
             for reason, number in hop["dropped"].items():
                 counts[f"dropped: {reason}"] += int(number)

@@ -42,10 +42,10 @@ class Measured:
     """All that a run has seen; times are real ones, in seconds since 1970.
 
     `published_at` is when each event was due, and `sent_at` when it was sent, 0 where it was not; `acknowledged_at` is
-    when the broker took it over, 0 where that is not known. `acknowledgements` are those of the probe of each process.
-    `start_up_s` is how long a process takes to start. `cut` is when the figures end: what arrives later was queued. Of
-    an overlay, `counts` has what each broker has counted, `suspect_s` the silence after which a neighbour is taken for
-    down, and `collected` when nothing was underway any more.
+    when the broker took it over, 0 where that is not known. `acknowledgements` are those of the probe of each process;
+    an overlay has no probes. `start_up_s` is how long a process takes to start. `cut` is when the figures end: what
+    arrives later was queued. Of an overlay, `counts` has what each broker has counted, `suspect_s` the silence after
+    which a neighbour is taken for down, and `collected` when nothing was underway any more.
     """
 
     plan: RunPlan
@@ -158,9 +158,11 @@ class _Drive:
             for s in system.subscribers
         ]
         self.links = self._links()
-        self.probes = [Probe(a, f"probe {i}") for i, a in enumerate(processes.addresses, 1)]
+        asked = processes.addresses if self.overlay is None else []  # the run knows when brokers of an overlay are up
+        self.probes = [Probe(a, f"probe {i}") for i, a in enumerate(asked, 1)]
         self.crashes: list[Crash] = []
         self.stamps: dict[int, int] = {}
+        self.problems: list[str] = []
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: BaseException | None = None
@@ -341,6 +343,9 @@ class _Drive:
         for number in self.processes.numbers:
             if await asyncio.to_thread(self.processes.takes_clients, number):
                 continue
+            words = self.processes.died(number)
+            if words is not None and not any(c.number == number and c.up_at is None for c in self.crashes):
+                self.problems.append(f"broker process {number} ended by itself: {words}")
             await asyncio.to_thread(self.processes.kill, number)  # it may be half started
             await asyncio.to_thread(self.processes.begin, number)
             await self.processes.wait_ready(number)
@@ -357,7 +362,6 @@ class _Drive:
             event_fates = await asyncio.to_thread(read_fates, self.processes.log_folders, self.stamps)
             if time.time() >= until or not await self._is_underway(event_fates):
                 break
-        problems: list[str] = []
         accounts: list[dict[str, Any]] = []
         for number in self.processes.numbers:
             try:
@@ -365,7 +369,7 @@ class _Drive:
                 if self.overlay is None:
                     break  # all replicas have all sessions
             except SurecastError as error:
-                problems.append(str(error))
+                self.problems.append(f"the broker's accounts could not be read: {error}")
         overlay = self.overlay
         if overlay is not None:
             await asyncio.to_thread(overlay.finish_counts)
@@ -385,7 +389,7 @@ class _Drive:
             accounts,
             self.processes.logs,
             is_interrupted,
-            problems,
+            self.problems,
             overlay.counts if overlay is not None else {},
             overlay.suspect_s if overlay is not None else 0.0,
             time.time(),
