@@ -105,10 +105,10 @@ def _client(overlay: LocalOverlay, home: str, name: str) -> Client:
 
 
 def _wait_for_demand(overlay: LocalOverlay, home: str) -> None:
-    """Waits until the broker of the publisher knows that somebody behind its links wants events."""
+    """Waits until the broker of the publisher knows that somebody behind each of its links wants events."""
     until = time.monotonic() + _SETTLE_S
     while time.monotonic() < until:
-        if any(route["count"] for route in overlay.ask(home, "/routes")["routes"]):
+        if all(route["count"] for route in overlay.ask(home, "/routes")["routes"]):
             return
         time.sleep(_TICK_S)
 

@@ -41,12 +41,12 @@ class DetectorTimes:
 class LinkDetector:
     """The detector of one link. Times are those of a clock that is never set.
 
-    >>> detector = LinkDetector(DetectorTimes(ping_s=0.1, suspect_s=0.5))
+    >>> detector = LinkDetector(DetectorTimes(ping_s=0.25, suspect_s=1.0))
     >>> detector.connected(0.0)
-    >>> detector.tick(0.05), round(detector.next_timer(), 3)
-    ('well', 0.1)
-    >>> [detector.tick(moment / 10) for moment in range(1, 6)]
-    ['ask', 'ask', 'ask', 'ask', 'suspect']
+    >>> detector.tick(0.125), detector.next_timer()
+    ('well', 0.25)
+    >>> [detector.tick(moment / 4) for moment in range(1, 5)]
+    ['ask', 'ask', 'ask', 'suspect']
     """
 
     def __init__(self, times: DetectorTimes = DetectorTimes()):  # noqa: B008 (immutable)
