@@ -1,4 +1,4 @@
-"""What `surecast overlay status`, `links`, `routes` and `accounts` print, from the answers of the brokers."""
+"""The output of `surecast overlay status`, `links`, `routes` and `accounts`, from the answers of the brokers."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ __all__ = ["BrokerCounts", "OverlayProcesses"]
 
 @dataclass
 class BrokerCounts:
-    """What one broker has counted, over all its incarnations. `hops` has the fate of events by neighbour and name."""
+    """The counts of one broker over all its incarnations. `hops` has the fate of events by neighbour and name."""
 
     published: int = 0
     received: int = 0

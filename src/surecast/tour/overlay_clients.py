@@ -24,7 +24,7 @@ _TICK_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class OverlayFaults:
-    """What fails in the run, and for how long: the broker until it is started again, the link until it is opened."""
+    """The failures of the run, and their length: the broker until it is started again, the link until it is opened."""
 
     broker: str
     link: tuple[str, str]

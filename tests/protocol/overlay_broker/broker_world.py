@@ -69,7 +69,7 @@ class Client:
         return answers
 
     def take(self, packet: object) -> list[object]:
-        raise NotImplementedError
+        raise AssertionError(f"{type(self).__name__} takes no packets")
 
 
 class Subscriber(Client):

@@ -21,7 +21,7 @@ RESEND_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class GateSettings:
-    """What a gate does: hold all back, delay it, and delay a share of it further, as if it had been lost once."""
+    """The settings of a gate: hold all back, delay it, or delay a share of it further, as if it had been lost once."""
 
     is_cut: bool = False
     delay_s: float = 0.0

@@ -30,7 +30,7 @@ _TEXTS: Final = ("overlay", "broker", "to", "hash", "nonce")
 
 @dataclass(frozen=True, slots=True)
 class LinkIdentity:
-    """Who a broker is on its links: its overlay, its name, the plan that it goes by, the secret that it has."""
+    """The identity of a broker on its links: overlay, name, the plan that it goes by, and its secret."""
 
     overlay: str
     broker: str

@@ -34,7 +34,7 @@ EndKind: TypeAlias = Literal["hung up", "suspected", "replaced", "broke the rule
 
 
 class TransportHandler(Protocol):
-    """What a transport asks of its broker."""
+    """The questions of a transport to its broker."""
 
     identity: LinkIdentity
 

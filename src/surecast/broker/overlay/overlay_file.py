@@ -326,7 +326,7 @@ Finding = tuple[FieldPath, str, str]
 
 
 def _findings(overlay: OverlayFile) -> list[Finding]:
-    """What is wrong though each field by itself is right. The plan is made last, from parts that hold together."""
+    """Returns problems of fields that are right by themselves. The plan is made last, from parts that hold together."""
     findings = [*_of_brokers(overlay), *_of_trust(overlay), *_of_times(overlay)]
     wrong_links = [*_of_links(overlay), *_of_trees(overlay)]
     if findings or wrong_links:

@@ -1,4 +1,4 @@
-"""What a broker of an overlay tells administrators: its links, what its neighbours want, and its accounts."""
+"""The answers of a broker of an overlay to administrators: links, demand of neighbours, and accounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replica is run for: the server of a broker, or the port of a service."""
+"""The user of a replica: the server of a broker, or the port of a service."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Group:
 
 
 FanKey = tuple[int, tuple[tuple[Session, bool, tuple[int, ...]], ...]]
-"""What fan-outs of equal use have in common."""
+"""The common part of fan-outs of equal use."""
 
 
 class FanOut:

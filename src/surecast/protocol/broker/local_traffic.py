@@ -1,4 +1,4 @@
-"""What the clients of a broker publish and want, collected for whoever carries it to other brokers.
+"""Publications and subscriptions of the clients of a broker, collected for whoever carries them to other brokers.
 
 A broker that stands alone has none, and pays one comparison for each batch.
 """

@@ -1,4 +1,4 @@
-"""What waits for a session: single messages, and runs of messages that came together."""
+"""The messages that wait for a session: single ones, and runs of messages that came together."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Resumption(Generic[T]):
 
 
 class _Lane(Generic[T]):
-    """What is sent and received on one lane, in bytes since the session of each direction began.
+    """The bytes sent and received on one lane since the session of each direction began.
 
     `credit` is what the neighbour takes, None where it has not said it yet. `taken` has come, `released` is dealt with,
     and `told` is the limit that the neighbour knows, None where that is the window.

@@ -333,7 +333,7 @@ class PublishBatch:
 
 
 class Likeness(NamedTuple):
-    """What tells more messages like those of a batch of one length and topic.
+    """The marks of messages like those of a batch of one length and topic.
 
     They have its size, and `unpack` gives their `heads`. The low byte of the first identifier is at `low_at`, 0 if
     there is none; the first length of properties is at `none_at`, 0 before MQTT 5.

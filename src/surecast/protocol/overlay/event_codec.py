@@ -76,7 +76,7 @@ _ATTRIBUTES: Final[Layout[Any]] = Layout(
 
 
 class _Each:
-    """What the layout of attributes writes."""
+    """Attributes as their layout writes them."""
 
     __slots__ = ("each",)
 

@@ -1,4 +1,4 @@
-"""How many bytes a frame has on a connection, without writing it: credit and the bounds of queues count these."""
+"""Sizes of frames on a connection, without writing them: credit and the bounds of queues count these."""
 
 from __future__ import annotations
 

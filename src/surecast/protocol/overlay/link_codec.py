@@ -1,4 +1,4 @@
-"""What goes over a connection between brokers, as bytes.
+"""Hellos, frames, acknowledgements and pings between brokers, as bytes.
 
 Everything is a length (4 bytes), a kind (1 byte) and what belongs to it; frames of the link session have their number
 (8 bytes) behind the kind. Kinds from 128 on are optional: who does not know one goes past it. Any bytes, in one piece
@@ -234,7 +234,7 @@ def _content(frame: Frame) -> tuple[int, bytes]:
 
 
 class _DetourRow:
-    """What the layout of detours writes."""
+    """Detours as their layout writes them."""
 
     __slots__ = ("frame", "kind", "path", "sender", "via")
 

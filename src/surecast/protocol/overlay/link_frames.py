@@ -1,4 +1,4 @@
-"""What goes over a connection between brokers besides frames and acknowledgements."""
+"""Hellos and pings: all that goes over a connection between brokers besides frames and acknowledgements."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Pong:
 
 
 Received: TypeAlias = OverlayHello | Ping | Pong | Written
-"""What comes over a connection."""
+"""Everything that can come over a connection."""
 
 
 def check_hello(plan: OverlayPlan, name: str, neighbour: str, hello: OverlayHello) -> None:

@@ -1,4 +1,4 @@
-"""What a node knows of who wants what, on all trees, and how that travels: over links, around failures, to disk.
+"""The demand that a node knows, on all trees, and its ways: over links, around failures, to disk.
 
 Demand is refreshed link by link (comparisons of hashes at every link-up and every R) or from end to end (each home
 broker sends its subscriptions along the whole tree again every R), as the plan has it for each tree.
@@ -74,7 +74,7 @@ class NodeDemand:
             for number, tree in enumerate(plan.trees)
             if tree.advertisements
         }
-        """What is advertised behind each link, on trees with advertisements: it travels as demand does, to all."""
+        """Advertisements behind each link, on trees that have them: they travel as demand does, to all."""
         self._tables = {number: demand.table for number, demand in self._trees.items()}
         self._arounds: dict[tuple[int, str, str], str] = {}
 

@@ -1,4 +1,4 @@
-"""What a node has on disk, as records: keys and values of bytes, beside those of a broker's own state.
+"""The records of a node on disk: keys and values of bytes, beside those of a broker's own state.
 
     oi                   the incarnation of the last start
     oh ORIGIN ...        events in custody, with the neighbours that have not acknowledged them

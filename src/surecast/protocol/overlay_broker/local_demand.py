@@ -1,4 +1,4 @@
-"""What the clients of one broker want, as joint filters: each combination of topic and content once, at its highest
+"""The demand of the clients of one broker, as joint filters: each combination of topic and content once, at its highest
 QoS."""
 
 from __future__ import annotations

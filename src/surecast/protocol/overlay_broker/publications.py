@@ -1,4 +1,4 @@
-"""What clients of a broker publish, as batches of events: as few as keep topic, publisher and lifetime apart."""
+"""Publications of a broker's clients as batches of events: as few as keep topic, publisher and lifetime apart."""
 
 from __future__ import annotations
 

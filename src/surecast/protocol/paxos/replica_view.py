@@ -1,4 +1,4 @@
-"""What can be seen of a replica, without changing it."""
+"""A replica as others see it, without changing it."""
 
 from __future__ import annotations
 

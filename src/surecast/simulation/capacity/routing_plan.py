@@ -16,7 +16,7 @@ from surecast.simulation.experiment import Extent
 __all__ = ["ALGORITHMS", "Passed", "Queue", "RoutingPlan", "Settings", "check_algorithms", "make_plan"]
 
 ROUTING_SCHEMES: Final = ("peer-to-peer", "hierarchical")
-"""How neighbours stand to each other."""
+"""The relation of two neighbours to each other."""
 
 ALGORITHMS: Final[tuple[str, ...]] = (
     "flooding",

@@ -1,4 +1,4 @@
-"""How many states of links the brokers flood: the protocol of `protocol.overlay.overlay_view`, compiled.
+"""Numbers of states of links that brokers flood: the protocol of `protocol.overlay.overlay_view`, compiled.
 
 Every broker's view is followed through all changes of brokers and links, frame by frame, in the order in which the
 protocol code runs in virtual time without latency: what happens at the same time is first noticed by all, then frames
