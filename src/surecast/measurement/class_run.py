@@ -181,6 +181,8 @@ class _Drive:
         await asyncio.gather(*(client.connect() for client in self.clients))
         first = [draw for draws in self.draws for draw in draws.first_subscriptions()]
         ready = await asyncio.gather(*(self._subscribe(s.client, s.class_index, s.filter) for s, _ in first))
+        if self.overlay is not None:
+            await self.overlay.wait_for_demand()
         self.result.began = began = time.time()
         end = began + self.plan.real_s
         for (_, left_s), active in zip(first, ready, strict=True):

@@ -9,20 +9,24 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from surecast.broker.admin_client import AdminError
 from surecast.broker.overlay.local_overlay import LocalOverlay
 from surecast.broker.overlay.overlay_writing import write_overlay
+from surecast.errors import OverloadError
 from surecast.measurement.measurement_plan import RunPlan
-from surecast.measurement.processes import READY_S, STOP_S, Processes
+from surecast.measurement.processes import POLL_S, READY_S, STOP_S, Processes
 
 __all__ = ["BrokerCounts", "OverlayProcesses"]
+
+_STILL_S: Final = 1.0
 
 
 @dataclass
@@ -114,6 +118,22 @@ class OverlayProcesses(Processes):
         for link in [link for link in self._cut if name in link]:
             await asyncio.to_thread(self._gate, name, link, True)
         return took_s
+
+    async def wait_for_demand(self) -> None:
+        """Waits until what subscribers want has come to all brokers: no table has changed for a while.
+
+        SUBACK says that a subscription holds at its own broker. What is published before brokers further away have
+        heard of it is not for that subscriber, and would look lost.
+        """
+        begun = since = time.monotonic()
+        before: object = None
+        while (now := time.monotonic()) - since < _STILL_S or before is None:
+            entries = await asyncio.to_thread(self.table_entries)
+            if entries != before:
+                before, since = entries, now
+            if now - begun > READY_S:
+                raise OverloadError(f"subscriptions did not reach all brokers within {READY_S:g} s")
+            await asyncio.sleep(POLL_S)
 
     def set_cut(self, a: str, b: str, cut: bool) -> None:
         """Cuts a link, or opens it again, at both ends that answer; the others follow when they are up."""

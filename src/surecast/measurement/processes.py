@@ -23,9 +23,9 @@ from surecast.documents.reading import yaml_text
 from surecast.errors import ConfigurationError, OverloadError
 from surecast.measurement.measurement_plan import RunPlan
 
-__all__ = ["READY_S", "STOP_S", "BrokerProcesses", "GroupProcesses", "Processes", "start_processes"]
+__all__ = ["POLL_S", "READY_S", "STOP_S", "BrokerProcesses", "GroupProcesses", "Processes", "start_processes"]
 
-_POLL_S: Final = 0.01
+POLL_S: Final = 0.01
 READY_S: Final = 60.0
 STOP_S: Final = 5.0
 _TRIES: Final = 3
@@ -98,7 +98,7 @@ class Processes(ABC):
         while not await self.is_whole():
             if time.monotonic() - begun > READY_S:
                 raise OverloadError(f"the processes did not find each other within {READY_S:g} s")
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(POLL_S)
 
     async def wait_ready(self, number: int, timeout_s: float = READY_S) -> float:
         """Waits until a process takes clients; returns the time that took. ConfigurationError says why it does not."""
@@ -109,7 +109,7 @@ class Processes(ABC):
                 raise ConfigurationError(f"broker process {number} ended: {words}")
             if time.monotonic() - begun > timeout_s:
                 raise OverloadError(f"broker process {number} accepted no clients within {timeout_s:g} s")
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(POLL_S)
         return time.monotonic() - begun
 
 

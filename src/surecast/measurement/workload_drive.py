@@ -268,6 +268,8 @@ class _Drive:
             async with asyncio.timeout(60.0):
                 for receiver in self.receivers:
                     await receiver.is_subscribed.wait()
+                if self.overlay is not None:
+                    await self.overlay.wait_for_demand()
                 await asyncio.gather(*(link.connect() for link in self.links))
         except TimeoutError:
             raise OverloadError("the clients could not all connect within 60 s; is the machine overloaded?") from None
