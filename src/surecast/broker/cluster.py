@@ -19,6 +19,9 @@ __all__ = ["LocalGroup", "is_running", "stop_replicas", "write_group"]
 class LocalGroup(LocalProcesses[int]):
     """Starts, watches, kills and stops the replicas of a group's file, as processes of this machine."""
 
+    KIND = "replica"
+    COMMAND = "cluster"
+
     def __init__(self, path: Path):
         super().__init__(path.parent)
         self.path = path

@@ -10,26 +10,32 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Generic, Self, TypeVar
+from typing import ClassVar, Final, Generic, Self, TypeVar
 
 from surecast.broker.config_models import ListenerSpec
 from surecast.broker.private import open_file
 from surecast.errors import ConfigurationError
 
-__all__ = ["POLL_S", "LocalProcesses", "is_running", "stop_processes", "takes_clients"]
+__all__ = ["POLL_S", "LocalProcesses", "is_running", "stop_on_signals", "stop_processes", "takes_clients"]
 
 K = TypeVar("K")
 
 POLL_S: Final = 0.05
+_WATCH_S: Final = 0.2
 
 
 class LocalProcesses(ABC, Generic[K]):
     """Processes by what names them. Their log lines go to `NAME.log` in a folder. `command` is what runs `surecast`. As
     a context manager it stops them at the end."""
+
+    KIND: ClassVar[str]
+    """The word for one of them, such as replica."""
+    COMMAND: ClassVar[str]
+    """The command that starts and stops them all, such as cluster."""
 
     def __init__(self, folder: Path):
         self.processes: dict[K, subprocess.Popen[bytes]] = {}
@@ -86,6 +92,37 @@ class LocalProcesses(ABC, Generic[K]):
         """Returns the processes that run on this machine, whoever started them."""
         return [name for name in self.names if is_running(self.state_folder(name))]
 
+    def not_running(self) -> list[K]:
+        """Returns the processes that do not run on this machine; ConfigurationError where all do."""
+        running = self.running()
+        if len(running) == len(self.names):
+            raise ConfigurationError(
+                f"{self._folder}: all {self.KIND}s run already; surecast {self.COMMAND} status {self._folder} shows "
+                f"them, surecast {self.COMMAND} down {self._folder} stops them"
+            )
+        return [name for name in self.names if name not in running]
+
+    def watch(self, stops: Sequence[object], *, restarts: bool) -> Iterator[str]:
+        """Yields a line for each process that ends, until there is something in `stops` or no process is left. First
+        it names those that somebody else started: they are not watched.
+
+        With `restarts` a process that a signal killed is started again. One that was asked to stop, or that reported an
+        error, would end again: it stays down.
+        """
+        for name in self.running():
+            if name not in self.processes:
+                yield f"{self.KIND} {name} runs already; this command does not restart it if it dies"
+        while self.processes and not stops:
+            time.sleep(_WATCH_S)
+            for name, code in self.ended().items():
+                if restarts and code < 0:
+                    self.start(name)
+                    action = "starting it again"
+                else:
+                    del self.processes[name]
+                    action = f"it stays down: {self.last_words(name)}"
+                yield f"{self.KIND} {name} ended with code {code}; {action}"
+
     def log_file(self, name: K) -> Path:
         """Returns the file of a process's log lines."""
         return self._folder / f"{name}.log"
@@ -108,6 +145,14 @@ class LocalProcesses(ABC, Generic[K]):
                 process.kill()
                 process.wait()
         self.processes.clear()
+
+
+def stop_on_signals() -> list[int]:
+    """Returns a list that gets each signal from now on which asks this process to stop, instead of ending it."""
+    stops: list[int] = []
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, lambda number, _: stops.append(number))
+    return stops
 
 
 def takes_clients(listeners: Iterable[ListenerSpec]) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from enum import StrEnum
 from pathlib import Path
@@ -91,6 +90,7 @@ def up(
     If the folder has a group already, that group is started; options that contradict its file are refused.
     """
     from surecast.broker.cluster import LocalGroup, write_group
+    from surecast.broker.local_processes import stop_on_signals
     from surecast.broker.private import make_private
     from surecast.cli.output import errors, working
 
@@ -104,47 +104,18 @@ def up(
     path = write_group(folder, replicas, port=port, options=options, config=loaded)
     if warning := make_private(folder):
         errors.print(f"warning: {warning}", markup=False, soft_wrap=True)
-    stopping: list[int] = []
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stopping.append(1))
+    stops = stop_on_signals()
     with LocalGroup(path) as group:
-        missing = _missing(group, folder)
+        missing = group.not_running()
         with working("starting the replicas"):
             group.start(*missing)
             # A group that was there works without some: the way to repair one is to have the others run.
             group.wait_ready(failures_max=0 if is_new else (len(group.numbers) - 1) // 2)
         _print_begun(group, folder, json)
-        while not stopping:
-            time.sleep(0.2)
-            for number, code in group.ended().items():
-                # A replica that was asked to stop, or that reported an error, would end again.
-                again = restart and code < 0
-                action = "starting it again" if again else f"it stays down: {group.last_words(number)}"
-                errors.print(f"replica {number} ended with code {code}; {action}", markup=False, soft_wrap=True)
-                if again:
-                    group.start(number)
-                else:
-                    del group.processes[number]
-            if not group.processes:
-                break
+        for line in group.watch(stops, restarts=restart):
+            errors.print(line, markup=False, soft_wrap=True)
         with working("stopping the replicas"):
             group.close()
-
-
-def _missing(group: LocalGroup, folder: Path) -> list[int]:
-    """Returns the replicas that do not run yet; ConfigurationError where all do."""
-    from surecast.cli.output import errors
-    from surecast.errors import ConfigurationError
-
-    running = group.running()
-    if len(running) == len(group.numbers):
-        raise ConfigurationError(
-            f"{folder}: all replicas run already; surecast cluster status {folder} shows them, "
-            f"surecast cluster down {folder} stops them"
-        )
-    for number in running:
-        errors.print(f"replica {number} runs already; this command does not restart it if it dies", markup=False)
-    return [number for number in group.numbers if number not in running]
 
 
 def _configuration(

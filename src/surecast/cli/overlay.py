@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -132,33 +130,23 @@ def up(
 
     If the folder has an overlay already, that overlay goes on where it was stopped.
     """
+    from surecast.broker.local_processes import stop_on_signals
     from surecast.broker.overlay.local_overlay import LocalOverlay
     from surecast.cli.output import errors, working
 
     options: dict[str, Any] = {"event_log": {"folder": "events"}} if event_log else {}
     options |= {"gates": True} if gates else {}
     path = _founded(source, folder, scheme, algorithm, settings, options)
-    stopping: list[int] = []
-    for each in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(each, lambda *_: stopping.append(1))
+    stops = stop_on_signals()
     with LocalOverlay(path) as overlay:
-        missing = _missing(overlay)
+        missing = overlay.not_running()
         with working("starting the brokers"):
             overlay.start(*missing)
-            overlay.wait_ready(stops=stopping)
-        if not stopping:
+            overlay.wait_ready(stops=stops)
+        if not stops:
             _print_begun(overlay, json)
-        while not stopping and overlay.processes:
-            time.sleep(0.2)
-            for name, code in overlay.ended().items():
-                # A broker that was asked to stop, or that reported an error, would end again.
-                again = restart and code < 0
-                action = "starting it again" if again else f"it stays down: {overlay.last_words(name)}"
-                errors.print(f"broker {name} ended with code {code}; {action}", markup=False, soft_wrap=True)
-                if again:
-                    overlay.start(name)
-                else:
-                    del overlay.processes[name]
+        for line in overlay.watch(stops, restarts=restart):
+            errors.print(line, markup=False, soft_wrap=True)
         with working("stopping the brokers"):
             overlay.close()
 
@@ -318,21 +306,6 @@ def _written(overlay: OverlayFile, path: Path) -> Path:
 
     errors.print(f"{path}: {_summary(overlay.plan)}", markup=False, soft_wrap=True)
     return path
-
-
-def _missing(overlay: LocalOverlay) -> list[str]:
-    """Returns the brokers that do not run yet; ConfigurationError where all do."""
-    from surecast.cli.output import errors
-
-    running = overlay.running()
-    if len(running) == len(overlay.names):
-        raise ConfigurationError(
-            f"{overlay.path}: all brokers run already; surecast overlay status {overlay.path} shows them, "
-            f"surecast overlay down {overlay.path} stops them"
-        )
-    for name in running:
-        errors.print(f"broker {name} runs already; this command does not restart it if it dies", markup=False)
-    return [name for name in overlay.names if name not in running]
 
 
 def _print_begun(overlay: LocalOverlay, as_json: bool) -> None:

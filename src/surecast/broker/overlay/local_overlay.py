@@ -19,6 +19,9 @@ __all__ = ["LocalOverlay", "stop_brokers"]
 class LocalOverlay(LocalProcesses[str]):
     """Starts, watches, asks, kills and stops the brokers of an overlay's file, as processes of this machine."""
 
+    KIND = "broker"
+    COMMAND = "overlay"
+
     def __init__(self, path: Path):
         super().__init__(path.parent)
         self.path = path
