@@ -57,7 +57,7 @@ class OverridesSpec(Spec):
     queue_size: Size | None = None
     """Payload and topic bytes that wait for one session."""
     overflow: Overflow | None = None
-    """What happens to a message that finds the queue full."""
+    """The rule for a message that finds the queue full."""
     inflight: Word | None = None
     """Unacknowledged messages towards a client."""
     receive_maximum: Word | None = None
@@ -104,7 +104,7 @@ class ListenerSpec(Spec):
     name: Name | None = None
     """A name for log lines and metrics; the kind and the port if it is left out."""
     kind: ListenerKind = "tcp"
-    """How MQTT travels: on TCP, on TLS, in WebSocket frames, or in WebSocket frames on TLS."""
+    """The transport of MQTT: on TCP, on TLS, in WebSocket frames, or in WebSocket frames on TLS."""
     host: Name = "127.0.0.1"
     """Address or name to listen at; `*` is every address of the machine, IPv4 and IPv6."""
     port: Port | None = None
@@ -120,12 +120,11 @@ class ListenerSpec(Spec):
     ca: FilePath | None = None
     """File of the authorities whose client certificates are trusted, PEM."""
     require_client_certificate: bool = False
-    """Whether a client must show a certificate of one of these authorities."""
+    """Require that a client shows a certificate of one of these authorities."""
     use_certificate_name: bool = False
-    """Whether the common name of a client's certificate is its user name; it needs no password then."""
+    """Take the common name of a client's certificate as its user name; it needs no password then."""
     anonymous: bool | None = None
-    """Whether clients without a user name may connect; if it is left out, they may where there is no users \
-file."""
+    """Let clients connect without a user name; if it is left out, they may where there is no users file."""
     connections_max: Count = 100_000
     """Connections at the same time."""
     address_connections_max: Count | None = 50_000
@@ -161,13 +160,13 @@ once. `null` is no limit of its own."""
 
 
 class StateSpec(Spec):
-    """What is kept for the next start."""
+    """The state that is kept for the next start."""
 
     folder: FilePath | None = None
     """Folder of the broker's state; without one everything is in memory."""
     durability: Durability | None = None
-    """What an acknowledged message survives: `full` a loss of power, `os` the end of the broker, `memory` neither; \
-`full` where there is a folder, `memory` where there is none."""
+    """The failures that an acknowledged message survives: `full` a loss of power, `os` the end of the broker, \
+`memory` neither; `full` where there is a folder, `memory` where there is none."""
 
     @property
     def chosen(self) -> Durability:
@@ -188,7 +187,7 @@ class SecuritySpec(Spec):
     """The treatment of a subscription to topics of which the rules allow only some: `deny` refuses it; `filter` takes \
 it, and the client gets the messages of those topics that are allowed."""
     allow_anonymous_remote: bool = False
-    """Whether anybody in the network may connect without a user name; otherwise such listeners are on loopback only."""
+    """Let anybody in the network connect without a user name; otherwise such listeners are on loopback only."""
     failures_max: Count = 20
     """Wrong passwords for one user from one address before its next ones have to wait; nobody else has to."""
     failures_window: PositiveDuration = 60.0
@@ -207,7 +206,7 @@ class LimitsSpec(Spec):
     queue_size: Size = float(_DEFAULTS.queue_bytes_max)
     """Payload and topic bytes that wait for one session."""
     overflow: Overflow = _DEFAULTS.overflow
-    """What happens to a message that finds the queue full."""
+    """The rule for a message that finds the queue full."""
     inflight: Word = _DEFAULTS.inflight_max
     """Unacknowledged messages towards a client; a client's own receive maximum may be lower."""
     receive_maximum: Word = _DEFAULTS.receive_maximum
@@ -342,7 +341,7 @@ class EventLogSpec(Spec):
     retention_age: PositiveDuration | None = None
     """Age above which files are deleted."""
     sync: bool = False
-    """Whether to wait for the disk after every write."""
+    """Wait for the disk after every write."""
     alive_interval: PositiveDuration = 10.0
     """Time between two records that say that the broker is up."""
 
@@ -382,7 +381,7 @@ class BrokerConfig(Spec):
     listeners: Annotated[tuple[ListenerSpec, ...], Field(min_length=1)] = (ListenerSpec(),)
     """Where clients connect."""
     state: StateSpec = StateSpec()
-    """What is kept for the next start."""
+    """The state that is kept for the next start."""
     security: SecuritySpec = SecuritySpec()
     """Who may connect and what they may do."""
     limits: LimitsSpec = LimitsSpec()

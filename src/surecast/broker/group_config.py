@@ -59,7 +59,7 @@ class ZapSpec(Spec):
     every: PositiveDuration = 1.0
     """The least time between two publications of the statistics, in the time of the log."""
     top: Count = 10
-    """How many channels the top list has."""
+    """The number of channels in the top list."""
 
 
 class BrokerGroupSpec(GroupSpec):
@@ -86,7 +86,7 @@ for all."""
     drain: Duration = 5.0
     """Time that clients have to take what is unsent when a replica stops."""
     patience: PositiveDuration = 3.0
-    """How long clients wait for a group without a majority before they are sent to another replica."""
+    """The time for which clients wait in a group without a majority before they are sent to another replica."""
     zap: ZapSpec | None = None
     """The ZapViewers application; it does not run if this is left out."""
 

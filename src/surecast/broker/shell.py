@@ -1,4 +1,4 @@
-"""What a broker needs to be on a network, whatever stands behind it: channels, turns, hooks."""
+"""The parts that put a broker on a network, whatever stands behind it: channels, turns, hooks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 Durability: TypeAlias = Literal["full", "os", "memory"]
-"""What a commit that returned survives.
+"""The failures that a commit survives once it has returned.
 
 - `full`: loss of power. The disk has confirmed the data before `commit` returns.
 - `os`: the end of the broker process, even by `kill -9`. The data is with the operating system; a loss of power may

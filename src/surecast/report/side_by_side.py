@@ -148,7 +148,7 @@ class SideBySide:
 
     @property
     def verdict(self) -> list[str]:
-        """How far every two answers are apart in the figure that matters most, for each variant: a sentence each."""
+        """Returns a sentence for each variant: the distance of every two answers in the figure that matters most."""
         sentences = []
         chosen = next((m for m in _VERDICT_METRICS if any(family.metric == m for family in self.summary)), None)
         for variant in dict.fromkeys(self.columns[0].variant.texts()):

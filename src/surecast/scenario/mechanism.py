@@ -34,7 +34,7 @@ class Mechanism:
     lifetime_s: float = math.inf
     """Mean lifetime of an event, from its publication on; inf: it never expires."""
     lifetime_distribution: Literal["deterministic", "exponential"] = "deterministic"
-    """Whether every event lives equally long."""
+    """The distribution of lifetimes: all equal, or exponential."""
     buffer_size: int | None = None
     """Events that fit into the subscriber's queue, the one in transmission included; None: any number."""
     input_buffer_size: int | None = None
@@ -42,7 +42,7 @@ class Mechanism:
     join_table: JoinTable | None = None
     """Join probabilities by state and queue length; beyond the end of a row its last entry holds. None: no table."""
     protect_connected: bool = False
-    """Whether an event that arrives while the subscriber is connected always joins, and never expires."""
+    """An event that arrives while the subscriber is connected always joins, and never expires."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.join_probability <= 1.0:

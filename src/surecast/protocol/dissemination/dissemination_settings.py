@@ -33,13 +33,13 @@ class DisseminationSettings:
     """
 
     coding: CodingSettings
-    """How events are cut and coded. Without coding it has redundancy 0, and its packets are all plain."""
+    """The way events are cut and coded. Without coding it has redundancy 0, and its packets are all plain."""
     paths: PathKind | Literal["none"] = "maximum-flow"
     """Which paths packets take; `none`: the publisher hands events to a few subscribers, and gossip does the rest."""
     recode: bool = True
-    """Whether relays send fresh combinations where subscribers want different packets over one link."""
+    """Relays send fresh combinations where subscribers want different packets over one link."""
     retransmit: bool = False
-    """Whether packets are acknowledged and sent again, hop by hop."""
+    """Packets are acknowledged and sent again, hop by hop."""
     gossip: GossipSettings | None = None
     """Recovery among subscribers; None for none."""
     flush_s: float = 0.05
@@ -49,9 +49,9 @@ class DisseminationSettings:
     tries_max: int = 16
     """Transmissions of a packet over one hop."""
     pace: bool = False
-    """Whether a publisher spaces packets by the flow on each link instead of sending them at once."""
+    """A publisher spaces packets by the flow on each link instead of sending them at once."""
     early: bool = False
-    """Whether a subscriber hands on plain packets before the event is complete."""
+    """A subscriber hands on plain packets before the event is complete."""
     lifetime_max_s: float = 3600.0
     """A packet whose deadline is further away is refused: it bounds how long a stranger's event is kept."""
     events_max: int = 1000

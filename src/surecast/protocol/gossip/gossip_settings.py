@@ -47,10 +47,10 @@ class GossipSettings:
     push_packets: int | None = None
     """Packets that a push sends to a peer; None: as many as the event has."""
     coded: bool = True
-    """Whether packets are sent as fresh combinations, any of which helps; else plain ones, which are asked for by
+    """Packets are sent as fresh combinations, any of which helps; else as plain ones, which are asked for by
     their numbers."""
     partial: bool = False
-    """Whether a subscriber already announces an event of which it has only some packets; coded recovery only."""
+    """A subscriber already announces an event of which it has only some packets; coded recovery only."""
     events_max: int = 1000
     """Events that are kept in mind at a time."""
     peers_max: int = 1000

@@ -29,7 +29,7 @@ MEASURED = {
     "counting": Matching("counting", 0.6e-6, 0.0, 0.24e-6, 0.0, 7.5e-6, 1.3e-6),
     "index": Matching("index", 2.9e-6, 0.0, 0.0, 0.18e-6, 7.5e-6, 1.3e-6),
 }
-"""What matching costs in this software, from `benchmarks/matching_costs.py`."""
+"""The times that matching takes in this software, from `benchmarks/matching_costs.py`."""
 
 
 def build_overlay(

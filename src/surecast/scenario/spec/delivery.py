@@ -44,13 +44,13 @@ class Routing(ScenarioPart):
     """Content-based routing in an acyclic overlay."""
 
     scheme: Literal["peer-to-peer", "hierarchical"] = "peer-to-peer"
-    """Whether subscriptions spread to all neighbours or only towards the root."""
+    """The spread of subscriptions: to all neighbours, or only towards the root."""
     algorithm: Literal["flooding", "simple", "identity", "covering", "merging"] = "simple"
     """When a subscription is passed on."""
     links: tuple[LinkRouting, ...] = ()
     """Links with an algorithm of their own (hybrid routing)."""
     advertisements: bool = False
-    """Whether publishers advertise the classes that they publish, and subscriptions travel only towards them."""
+    """Publishers advertise the classes that they publish, and subscriptions travel only towards them."""
 
     @model_validator(mode="after")
     def _flooding(self) -> Self:
@@ -76,7 +76,7 @@ class FaultTolerance(ScenarioPart):
     retransmission_interval: Duration = 10.0
     """Time between two transmissions of an event that was not acknowledged; 0 sends it when the link comes up."""
     refresh: Literal["end-to-end", "link"] = "end-to-end"
-    """How a broker that has lost its routing table has it again: when the subscriptions are refreshed from end to end,
+    """The recovery of a broker that has lost its routing table: when the subscriptions are refreshed from end to end,
     or by a comparison with each neighbour when its link comes up."""
     detection: Duration = 0.0
     """Time after which a broker notices that a neighbour or the link to it is gone."""
@@ -102,9 +102,9 @@ class Replication(ScenarioPart):
     window: Int = Field(default=10, ge=1, le=10_000)
     """Instances decided concurrently (alpha)."""
     durable: bool = True
-    """Whether a replica syncs to disk before it accepts."""
+    """A replica syncs to disk before it accepts."""
     entry: Literal["leader", "any"] = "leader"
-    """Whether publishers are connected to the leader, or to all replicas alike."""
+    """The replicas that publishers are connected to: the leader, or all alike."""
     delay: Duration = 100e-6
     """Time of a message from one replica to another."""
     sync: Duration = 1e-3
@@ -112,7 +112,7 @@ class Replication(ScenarioPart):
     suspect: PositiveDuration = 0.25
     """Silence after which a leader is taken for down; heartbeats and elections keep their proportion to it."""
     repair: Literal["independent", "single"] = "independent"
-    """Whether replicas that are down are repaired all at once, or one after the other."""
+    """The repair of replicas that are down: all at once, or one after the other."""
     instance_cost: Duration = 60e-6
     """Processor time of the leader for an instance, however many publications it has."""
     peer_cost: Duration = 20e-6
@@ -145,7 +145,7 @@ class Dropping(ScenarioPart):
     lifetime: PositiveDuration | Literal["auto"] | None = None
     """Age at which a queued event expires; `auto`: the longest that meets the target."""
     lifetime_distribution: Literal["deterministic", "exponential"] = "deterministic"
-    """Whether every event lives equally long."""
+    """The distribution of lifetimes: all equal, or exponential."""
     buffer_size: Annotated[int, Field(strict=True, ge=1)] | Literal["auto"] | None = None
     """Events that fit into the queue; `auto`: the largest that meets the target."""
 
@@ -232,10 +232,10 @@ class DeliverySpec(ScenarioPart):
     routing: Routing | None = None
     """Content-based routing; left out, events follow the topic trees."""
     fault_tolerance: FaultTolerance = FaultTolerance()
-    """What the overlay does about failures."""
+    """The measures of the overlay against failures."""
     replication: Replication = Replication()
     """Replication of each broker."""
     dropping: Dropping = Dropping()
-    """What happens to events for a disconnected subscriber."""
+    """The rule for events of a disconnected subscriber."""
     coding: Coding | None = None
     """Network-coded delivery; left out, events travel whole."""

@@ -90,13 +90,13 @@ class FileNetwork(_Partitioned):
     fallback_latency: PositiveDuration = 0.001
     """Latency of a link for which the file gives neither delay nor distance."""
     largest_component: bool = False
-    """Whether to keep only the largest connected part of a network that is not connected."""
+    """Keep only the largest connected part of a network that is not connected."""
     unit: Literal["ms", "s"] | None = None
     """Unit of the entries of a delay matrix."""
     slice: Int | None = Field(default=None, ge=0)
     """Which matrix of an archive of several."""
     limit: Int | None = Field(default=None, ge=1)
-    """How many nodes of a delay matrix to take, from the first."""
+    """The number of nodes to take from a delay matrix, from the first."""
     km_per_unit: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Kilometres per unit of planar coordinates."""
 

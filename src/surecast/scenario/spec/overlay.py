@@ -66,7 +66,7 @@ class BrokerSpec(ScenarioPart):
     name: Name
     """Name of the broker, or the beginning of the names of a group."""
     count: Int | None = Field(default=None, ge=1, le=10_000)
-    """How many brokers; left out, there is one with exactly this name."""
+    """The number of brokers; left out, there is one with exactly this name."""
     at: str | None = None
     """Where it stands: a router's name, `random`, or `candidates` for one broker at each candidate position."""
     capacity: RateRange | None = None
@@ -76,7 +76,7 @@ class BrokerSpec(ScenarioPart):
     control_service: DistributionSpec | None = None
     """Service time of a control message; left out, as for notifications."""
     matching: Annotated[MatchingSpec, BeforeValidator(_algorithm), AlsoAs({"type": "string"})] | None = None
-    """What the size of the routing table adds to both service times; left out, nothing."""
+    """The time that the size of the routing table adds to both service times; left out, none."""
 
 
 Burst = Annotated[float, Field(ge=1, allow_inf_nan=False)] | None
@@ -118,9 +118,9 @@ class BuiltLinks(ScenarioPart):
     """Overlay links that are built."""
 
     build: Literal["spanning-tree", "random-tree", "random-graph", "star", "chain", "ring", "complete"]
-    """How: a minimum spanning tree of the brokers over the physical network, or a shape that needs none."""
+    """The shape: a minimum spanning tree of the brokers over the physical network, or a shape that needs none."""
     by: Literal["hops", "latency"] = "hops"
-    """What a spanning tree minimises."""
+    """The length that a spanning tree minimises."""
     mean_degree: float | None = Field(default=None, ge=1, allow_inf_nan=False)
     """Mean number of links of a broker in a random graph."""
     latency: DurationRange | None = None
@@ -171,7 +171,7 @@ class TopicTreesSpec(ScenarioPart):
     """Root of each topic's tree: `random` (one per topic), `publisher` (home broker of its first publisher), or a
     broker's name."""
     by: Literal["hops", "latency"] = "hops"
-    """What the paths of the tree minimise from the root."""
+    """The length that the paths of the tree minimise from the root."""
     given: dict[str, list[tuple[Name, Name]]] = Field(default_factory=dict)
     """Trees written out, by topic: the overlay links each consists of."""
 
@@ -196,7 +196,7 @@ class OverlaySpec(ScenarioPart):
     ] = Field(default_factory=list)
     """Where planning may place brokers: router names, or a mapping that says how to draw them."""
     paths: Literal["hops", "latency"] = "hops"
-    """What the physical path of an overlay link minimises."""
+    """The length that the physical path of an overlay link minimises."""
     root: str = "central"
     """Root of the hierarchical scheme: a broker's name, `first`, or `central` (least distance to the farthest)."""
     topic_trees: TopicTreesSpec = TopicTreesSpec()

@@ -70,7 +70,7 @@ class Scenario(ScenarioPart):
     name: Name
     """Name of the scenario, used in reports."""
     description: str = ""
-    """What it is about."""
+    """A sentence about the system, for readers."""
     seed: Int = Field(default=1, ge=0, lt=2**63)
     """Everything random follows from it."""
     network: NetworkSpec | None = None
@@ -78,16 +78,16 @@ class Scenario(ScenarioPart):
     overlay: OverlaySpec
     """Brokers and the links between them."""
     availability: AvailabilitySpec = AvailabilitySpec()
-    """How brokers and links fail and come back; what is left out never fails."""
+    """The failures and repairs of brokers and links; what is left out never fails."""
     workload: WorkloadSpec = WorkloadSpec()
     """Who publishes and subscribes to what."""
     delivery: DeliverySpec = DeliverySpec()
-    """How events are delivered."""
+    """The delivery of events: routing, fault tolerance, replication, dropping."""
     targets: Targets = Targets()
     """The quality of service that is asked for."""
 
     experiment: Experiment = Experiment()
-    """How long the system is observed when it is simulated or run."""
+    """The time for which the system is observed when it is simulated or run."""
 
     _source: Source | None = PrivateAttr(default=None)
     _system: System | None = PrivateAttr(default=None)

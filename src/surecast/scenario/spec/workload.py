@@ -106,7 +106,7 @@ class TopicSpec(ScenarioPart):
     name: Name
     """Name of the topic, or the beginning of the names of a group."""
     count: Count | None = None
-    """How many topics; left out, there is one with exactly this name."""
+    """The number of topics; left out, there is one with exactly this name."""
     weight: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Popularity of each, in place of the power law."""
 
@@ -117,7 +117,7 @@ class _Client(ScenarioPart):
     name: Name
     """Name of the client, or the beginning of the names of a group."""
     count: Count | None = None
-    """How many clients; left out, there is one with exactly this name."""
+    """The number of clients; left out, there is one with exactly this name."""
     home: str = "random"
     """Home broker: a broker's name, `random`, or `nearest` in hops of the physical network."""
     at: str | None = None
@@ -167,7 +167,7 @@ class SubscriberSpec(_Client):
     topics: Literal["by-popularity", "all"] | list[Name] = "by-popularity"
     """Topic names, `all`, or `by-popularity`: `topic_count` different topics drawn."""
     topic_count: Int = Field(default=1, ge=1, le=10_000)
-    """How many topics to draw by popularity."""
+    """The number of topics to draw by popularity."""
     connectivity: ConnectivitySpec | None = None
     """When it is connected; left out, always."""
     service: DistributionSpec | None = None
@@ -195,7 +195,7 @@ class HistogramSpec(ScenarioPart):
     values: list[Number] | None = Field(default=None, min_length=1, max_length=MAX_BINS)
     """Numbers that occur, in any order; one that is given twice occurs twice as often."""
     weights: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] | None = None
-    """How often each bin or each number occurs, relative to the others; left out for `values`, all alike."""
+    """The frequency of each bin or each number, relative to the others; left out for `values`, all alike."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -293,7 +293,7 @@ class ClassSpec(ScenarioPart):
     name: Name
     """Name of the class, or the beginning of the names of a group."""
     count: Count | None = None
-    """How many classes; left out, there is one with exactly this name."""
+    """The number of classes; left out, there is one with exactly this name."""
     weight: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Share of the publications and subscriptions, relative to other classes, in place of the power law."""
     hot_spot: str | None = None
@@ -327,7 +327,7 @@ class SubscriptionsSpec(ScenarioPart):
     rate: Rate | None = None
     """New subscriptions per second."""
     lifetime: DistributionSpec
-    """How long a subscription lasts."""
+    """The time that a subscription lasts."""
 
     @model_validator(mode="after")
     def _exactly_one(self) -> Self:
@@ -358,7 +358,7 @@ class WorkloadSpec(ScenarioPart):
     clients: list[ClientSpec] = Field(default_factory=list)
     """Clients of the filter classes."""
     subscriptions: SubscriptionsSpec | None = None
-    """How subscriptions to the filter classes come and go."""
+    """The coming and going of subscriptions to the filter classes."""
     publications: Rate | None = None
     """Publications per second in all filter classes together."""
     periods: Periods = Field(default_factory=list)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["read_repetita"]
 
 _MISSING = (0.0, 0.0)
-"""What the format's networks have where the map they were made from knows no place."""
+"""The place in the format's networks of a node that the map they were made from does not place."""
 Lines = Iterator[tuple[int, str]]
 
 

@@ -28,7 +28,7 @@ class LossyChannel:
     peer_loss: float | None = None
     """Share of messages lost between any two subscribers; None: what the links on the shortest way lose."""
     serialise: bool = True
-    """Whether a link passes packets one after the other at its capacity; else all at once."""
+    """A link passes packets one after the other at its capacity; else all at once."""
     burst_mean: float | None = None
     """Mean number of packets in a row that any link loses (Gilbert-Elliott); None: as each link of the scenario says,
     and access links lose each on its own."""
