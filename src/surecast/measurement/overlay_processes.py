@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, TypeAlias
 
 from surecast.broker.admin_client import AdminError
 from surecast.broker.overlay.local_overlay import LocalOverlay
@@ -24,9 +24,25 @@ from surecast.errors import OverloadError
 from surecast.measurement.measurement_plan import RunPlan
 from surecast.measurement.processes import POLL_S, READY_S, STOP_S, Processes
 
-__all__ = ["BrokerCounts", "OverlayProcesses"]
+__all__ = ["BrokerCounts", "DemandSums", "OverlayProcesses", "differing_links"]
 
-_STILL_S: Final = 1.0
+DemandSums: TypeAlias = dict[tuple[str, str, int], tuple[str, str | None]]
+"""By broker, neighbour and tree: the sums over what it holds of the neighbour, and over what it has announced to it."""
+
+
+def differing_links(sums: DemandSums) -> list[str]:
+    """Returns the links over which one end holds something else than the other has announced.
+
+    >>> differing_links({("a", "b", 0): ("0", "7"), ("b", "a", 0): ("7", "0")})
+    []
+    >>> differing_links({("a", "b", 0): ("0", "7"), ("b", "a", 0): ("5", "0")})
+    ['a to b on tree 0']
+    """
+    return [
+        f"{broker} to {neighbour} on tree {tree}"
+        for (broker, neighbour, tree), (_, announced) in sums.items()
+        if announced is not None and sums[neighbour, broker, tree][0] != announced
+    ]
 
 
 @dataclass
@@ -120,20 +136,33 @@ class OverlayProcesses(Processes):
         return took_s
 
     async def wait_for_demand(self) -> None:
-        """Waits until what subscribers want has come to all brokers: no table has changed for a while.
+        """Waits until what subscribers want has come to all brokers: over each link, what one end has announced is what
+        the other end holds, twice in a row.
 
         SUBACK says that a subscription holds at its own broker. What is published before brokers further away have
-        heard of it is not for that subscriber, and would look lost.
+        heard of it is not for that subscriber, and would look lost. Brokers are asked one after the other; as nobody
+        subscribes meanwhile, sums that are the same twice were so at one moment between.
         """
-        begun = since = time.monotonic()
-        before: object = None
-        while (now := time.monotonic()) - since < _STILL_S or before is None:
-            entries = await asyncio.to_thread(self.table_entries)
-            if entries != before:
-                before, since = entries, now
-            if now - begun > READY_S:
-                raise OverloadError(f"subscriptions did not reach all brokers within {READY_S:g} s")
+        begun = time.monotonic()
+        before: DemandSums | None = None
+        while True:
+            sums = await asyncio.to_thread(self.demand_sums)
+            differing = differing_links(sums)
+            if not differing and sums == before:
+                return
+            before = sums
+            if time.monotonic() - begun > READY_S:
+                what = f"differ over {differing[0]}" if differing else "went on changing"
+                raise OverloadError(f"subscriptions did not reach all brokers within {READY_S:g} s: tables {what}")
             await asyncio.sleep(POLL_S)
+
+    def demand_sums(self) -> DemandSums:
+        """Returns the sums of hashes over what each broker holds of, and has announced to, each neighbour."""
+        return {
+            (name, route["neighbour"], int(route["tree"])): (route["held_sum"], route["announced_sum"])
+            for name in self.names
+            for route in self._overlay.ask(name, "/routes")["routes"]
+        }
 
     def set_cut(self, a: str, b: str, cut: bool) -> None:
         """Cuts a link, or opens it again, at both ends that answer; the others follow when they are up."""

@@ -22,18 +22,25 @@ def links_of(server: OverlayServer) -> dict[str, Any]:
 
 
 def routes_of(server: OverlayServer, with_filters: bool = False) -> dict[str, Any]:
-    """Returns how many filters each neighbour has announced on each tree, and the filters too if they are wanted."""
+    """Returns how many filters each neighbour has announced on each tree, and the filters too if they are wanted.
+
+    `held_sum` is the sum of hashes over what the neighbour has announced, `announced_sum` over what was announced to
+    it, in hexadecimal: where each equals the other at the other end, both ends of the link know the same.
+    """
     node = server.overlay.node
     routes = []
     for number, tree in enumerate(node.plan.trees):
         for neighbour in node.plan.tree_neighbours(number, node.name):
             filters = node.wanted_by(neighbour, number)
+            held, announced = node.demand_sums(neighbour, number)
             route: dict[str, Any] = {
                 "tree": number,
                 "neighbour": neighbour,
                 "algorithm": node.plan.algorithm(number, node.name, neighbour),
                 "scheme": tree.scheme,
                 "count": len(filters),
+                "held_sum": f"{held:016x}",
+                "announced_sum": None if announced is None else f"{announced:016x}",
             }
             if with_filters:
                 route["filters"] = [str(joint) for joint in filters]

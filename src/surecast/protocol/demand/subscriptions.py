@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from surecast.errors import PeerError
 from surecast.protocol.demand.demand_table import DemandTable
+from surecast.protocol.demand.filter_hashes import FilterHashes
 from surecast.protocol.demand.joint_filter import JointFilter
 from surecast.protocol.demand.summaries import DemandChange
 from surecast.protocol.demand.tree_demand import FLOODING, LOCAL
@@ -108,6 +109,15 @@ class Subscriptions:
     def __len__(self) -> int:
         """The number of entries of other brokers."""
         return len(self._entries)
+
+    def announced_sum(self, neighbour: str) -> int | None:
+        """Returns the sum of hashes over all that was passed on to a neighbour; None where nothing ever is."""
+        if neighbour not in self._told:
+            return None
+        passed_on = FilterHashes()
+        passed_on.change(added=[key.joint for key, entry in self._entries.items() if entry.source != neighbour])
+        passed_on.change(added=self._own)
+        return passed_on.root[2]
 
     def local(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> Outgoing:
         """Takes in what this broker's own clients want now, and what they want no longer; returns what to send."""

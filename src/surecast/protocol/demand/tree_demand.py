@@ -124,6 +124,11 @@ class TreeDemand:
         """The neighbours that have not told what they want since this broker was started."""
         return tuple(self._unknown)
 
+    def announced_sum(self, neighbour: str) -> int | None:
+        """Returns the sum of hashes over all that was announced to a neighbour; None where nothing ever is."""
+        announced = self._announced.get(neighbour)
+        return None if announced is None else announced.root[2]
+
     def local(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> _Outgoing:
         """Takes in a change of the demand of the broker's own clients; returns what to send to whom."""
         gone = tuple([joint for joint in removed if joint.content.satisfiable])

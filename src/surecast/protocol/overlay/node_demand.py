@@ -96,6 +96,11 @@ class NodeDemand:
         """Returns what a neighbour has announced on a tree, sorted."""
         return (self._trees.get(tree) or self._subscriptions[tree]).table.held[neighbour].filters()
 
+    def sums(self, neighbour: str, tree: int) -> tuple[int, int | None]:
+        """Returns sums of hashes over what a neighbour has announced on a tree, and over what was announced to it."""
+        demand = self._trees.get(tree) or self._subscriptions[tree]
+        return demand.table.held[neighbour].root[2], demand.announced_sum(neighbour)
+
     def entries(self, neighbour: str, tree: int) -> int:
         """Returns how many filters a neighbour has announced on a tree."""
         held = (self._trees.get(tree) or self._subscriptions[tree]).table.held.get(neighbour)

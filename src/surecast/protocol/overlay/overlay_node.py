@@ -171,6 +171,13 @@ class OverlayNode:
         """Returns what a neighbour has announced on a tree, sorted."""
         return self._demand.wanted_by(neighbour, tree)
 
+    def demand_sums(self, neighbour: str, tree: int) -> tuple[int, int | None]:
+        """Returns sums of hashes over what a neighbour has announced on a tree, and over what was announced to it.
+
+        Where the first one at each end of a link equals the second one at the other, all that was said has arrived.
+        """
+        return self._demand.sums(neighbour, tree)
+
     def table_sizes(self) -> dict[str, int]:
         """Returns how many filters each neighbour has announced, over all trees."""
         trees = range(len(self.plan.trees))
