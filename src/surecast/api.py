@@ -105,6 +105,7 @@ def run(
     kill_leader: Sequence[str | float] = (),
     freeze: bool = False,
     logs: str | Path | None = None,
+    executed: str | Path | None = None,
     progress: Progress | None = None,
 ) -> QoSReport:
     """Runs the scenario's broker, group or overlay as real processes with real clients; returns what subscribers got.
@@ -113,7 +114,8 @@ def run(
     default that of its experiment. `patience` is how long, in real time, a publisher sends an event again that is not
     acknowledged. At each time of `kill_leader` whoever leads is killed too. With `freeze`, brokers of an overlay are
     frozen while they are down, not killed. `logs` is a new folder for the brokers'
-    event logs. A run of more than ten minutes that nobody asked for is refused.
+    event logs. `executed` is the file for a report of an overlay's run simulated again, with the same outages and
+    publications. A run of more than ten minutes that nobody asked for is refused.
 
     >>> from surecast import Scenario, run
     >>> report = run(Scenario.load("examples/p2s.yaml"), duration="5s")  # doctest: +SKIP
@@ -138,7 +140,12 @@ def run(
             f"{system.name} runs for {format_duration(decided.end_s)}, and so would this: give a `time_scale`, a "
             "`duration`, or both"
         )
-    return run_plan(decided, logs=None if logs is None else Path(logs), progress=progress)
+    return run_plan(
+        decided,
+        logs=None if logs is None else Path(logs),
+        executed=None if executed is None else Path(executed),
+        progress=progress,
+    )
 
 
 def plan(

@@ -46,6 +46,13 @@ def run(
     logs: Annotated[
         Path | None, typer.Option(help="Keep the brokers' event logs in this new folder, to learn from them.")
     ] = None,
+    executed: Annotated[
+        Path | None,
+        typer.Option(
+            help="Save here a report to compare with: an overlay's run simulated again, with its publications and its "
+            "outages as they were executed."
+        ),
+    ] = None,
 ) -> None:
     """Run the scenario's broker, group or overlay as real processes, with real clients: what do subscribers get?
 
@@ -71,6 +78,7 @@ def run(
                 kill_leader=kill_leader or (),
                 freeze=freeze,
                 logs=logs,
+                executed=executed,
                 progress=progress,
             )
     except RunInterrupted as interruption:
@@ -79,6 +87,6 @@ def run(
     parameters = report.info.parameters
     duration_text = format_duration(parameters["duration_s"])
     heading = f"seed {report.info.seed}, {duration_text} at a time scale of {parameters['time_scale']:g}"
-    output.finish(report, f"{heading}: the same seed gives the same workload and failures", logs)
+    output.finish(report, f"{heading}: the same seed gives the same workload and failures", logs, executed)
     if parameters["interrupted"]:
         raise typer.Exit(INTERRUPTED)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ __all__ = [
     "Crash",
     "Outage",
     "Probe",
+    "StartUp",
     "cut_and_open",
     "fail_and_repair",
     "find_down_times",
@@ -50,8 +52,24 @@ class Crash:
     up_at: float | None = None
 
 
+class StartUp:
+    """How long a process takes to start while the others run.
+
+    All were started at once in the beginning, which takes longer; `first_s` is how long, with `processes` of them.
+    """
+
+    def __init__(self, first_s: float, processes: int):
+        self.restarts: list[float] = []
+        self._first_s = first_s * min(1.0, (os.cpu_count() or 1) / processes)
+
+    @property
+    def expected_s(self) -> float:
+        """The median of the restarts, and before the first one what follows from the start of all."""
+        return float(np.median(self.restarts)) if self.restarts else self._first_s
+
+
 async def fail_and_repair(
-    processes: Processes, number: int, changes: Sequence[float], start_up_s: float, crashes: list[Crash], majority: int
+    processes: Processes, number: int, changes: Sequence[float], start_up: StartUp, crashes: list[Crash], majority: int
 ) -> None:
     """Kills a process and starts it again, in turn, at the times of `changes`.
 
@@ -64,11 +82,11 @@ async def fail_and_repair(
             led = await processes.leader() == number and len(up) - 1 >= majority
             crash = Crash(number, time.time(), led)
             crashes.append(crash)
-            await asyncio.to_thread(processes.kill, number)
+            crash.killed_at = await asyncio.to_thread(processes.kill, number)
         else:
-            await _until(change - start_up_s)
+            await _until(change - start_up.expected_s)
             await asyncio.to_thread(processes.begin, number)
-            await processes.wait_ready(number)
+            start_up.restarts.append(await processes.wait_ready(number))
             crashes[_last(crashes, number)].up_at = time.time()
 
 
@@ -101,7 +119,7 @@ async def kill_leader(processes: Processes, due: float, crashes: list[Crash], ma
         return
     crash = Crash(number, time.time(), len(processes.numbers) > majority)
     crashes.append(crash)
-    await asyncio.to_thread(processes.kill, number)
+    crash.killed_at = await asyncio.to_thread(processes.kill, number)
     await asyncio.to_thread(processes.begin, number)
     await processes.wait_ready(number)
     crash.up_at = time.time()

@@ -51,7 +51,10 @@ def number_of(payload: bytes) -> int:
 
 
 class BrokerLink(ABC):
-    """A way to a broker for publications."""
+    """A way to a broker for publications. `ups` are the real times at which it was connected, where it keeps them."""
+
+    def __init__(self) -> None:
+        self.ups: list[float] = []
 
     @abstractmethod
     async def publish(self, topic: str, payload: bytes, properties: Properties) -> bool:
@@ -77,6 +80,7 @@ class KeenLink(BrokerLink):
     """
 
     def __init__(self, addresses: Sequence[str], client_id: str, patience_s: float):
+        super().__init__()
         self._patience_s = patience_s
         self._turn = asyncio.Semaphore(_OPEN_MAX)
         self._client = GroupClient(
@@ -109,6 +113,7 @@ class DirectLink(BrokerLink):
     """Sends each event once: what finds no broker is lost, as the formulas have it. It connects again at once."""
 
     def __init__(self, addresses: Sequence[str], client_id: str):
+        super().__init__()
         self._addresses = [split_address(each) for each in addresses]
         self._client_id = client_id
         self._client: Client | None = None
@@ -130,6 +135,7 @@ class DirectLink(BrokerLink):
             try:
                 await client.connect()
                 self._client = client
+                self.ups.append(time.time())
                 self._ready.set()
                 await client.wait_ended()
             except ClientError:

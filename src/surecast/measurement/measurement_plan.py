@@ -167,7 +167,8 @@ class RunPlan:
         refresh_s = max(REFRESH_LEAST_S, tolerance.refresh_interval / self.scale)
         timeout_s = max(3 * refresh_s, (tolerance.subscription_timeout or 0.0) / self.scale)
         times = {"refresh": format_duration(refresh_s), "timeout": format_duration(timeout_s)}
-        return {**self.common_options(), **times, "durability": "os", "gates": True, "resume": "0s"}
+        own = {"durability": "os", "gates": True, "resume": "0s", "log": {"level": "info", "format": "json"}}
+        return {**self.common_options(), **times, **own}
 
     def common_options(self) -> dict[str, Any]:
         """Returns the options that the files of a broker and of a group share."""

@@ -7,15 +7,18 @@ frozen stays in it, and is read at the end.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import re
 import signal
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from surecast.broker.admin_client import AdminError
 from surecast.broker.overlay.local_overlay import LocalOverlay
@@ -24,7 +27,9 @@ from surecast.errors import OverloadError
 from surecast.measurement.measurement_plan import RunPlan
 from surecast.measurement.processes import POLL_S, READY_S, STOP_S, Processes
 
-__all__ = ["BrokerCounts", "DemandSums", "OverlayProcesses", "differing_links"]
+__all__ = ["BrokerCounts", "DemandSums", "LinkChange", "OverlayProcesses", "differing_links"]
+
+_LINK_CHANGE: Final = re.compile(r"link to (?P<neighbour>.+?) is (?P<state>up|down)[,:]")
 
 DemandSums: TypeAlias = dict[tuple[str, str, int], tuple[str, str | None]]
 """By broker, neighbour and tree: the sums over what it holds of the neighbour, and over what it has announced to it."""
@@ -69,6 +74,26 @@ class BrokerCounts:
                 counts[f"dropped: {reason}"] += int(number)
 
 
+class LinkChange(NamedTuple):
+    """A broker has found its link to a neighbour up or down, in real time."""
+
+    broker: str
+    neighbour: str
+    time_s: float
+    is_up: bool
+
+
+def _read_changes(broker: str, log: Path) -> Iterator[LinkChange]:
+    """Yields the changes of links in the log of a broker; its last line may be cut by a kill."""
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError, KeyError, TypeError):
+            record = json.loads(line)
+            words = _LINK_CHANGE.match(record["text"])
+            if words is not None:
+                moment = datetime.fromisoformat(record["time"]).timestamp()
+                yield LinkChange(broker, words["neighbour"], moment, words["state"] == "up")
+
+
 class OverlayProcesses(Processes):
     """One process for each broker of an overlay, numbered in the order of the scenario."""
 
@@ -86,6 +111,8 @@ class OverlayProcesses(Processes):
         self.suspect_s = self._overlay.file.suspect
         self.counts = {name: BrokerCounts() for name in self.names}
         self._cut: dict[tuple[str, str], None] = {}
+        self.gate_changes: list[tuple[tuple[str, str], float, bool]] = []
+        """When a link was cut (True) or opened again, by its ends and in real time."""
         self._frozen: dict[int, None] = {}
 
     def addresses_for(self, home: int, rotate: int = 0) -> list[str]:
@@ -96,12 +123,16 @@ class OverlayProcesses(Processes):
         """Starts a broker."""
         self._overlay.start(self.names[number - 1])
 
-    def kill(self, number: int) -> None:
+    def kill(self, number: int) -> float:
         """Kills a broker; what it has counted is read before."""
         name = self.names[number - 1]
-        if name in self._overlay.processes and self._overlay.processes[name].poll() is None:
+        runs = name in self._overlay.processes and self._overlay.processes[name].poll() is None
+        if runs:
             self._count(name)
+        now = time.time()
+        if runs:
             self._overlay.kill(name)
+        return now
 
     def freeze(self, number: int) -> None:
         """Stops a broker without ending it: it says and hears nothing, and still seems to take connections."""
@@ -167,6 +198,7 @@ class OverlayProcesses(Processes):
     def set_cut(self, a: str, b: str, cut: bool) -> None:
         """Cuts a link, or opens it again, at both ends that answer; the others follow when they are up."""
         link = (a, b)
+        self.gate_changes.append((link, time.time(), cut))
         if cut:
             self._cut[link] = None
         else:
@@ -174,6 +206,11 @@ class OverlayProcesses(Processes):
         for name in link:
             if self.names.index(name) + 1 not in self._frozen:
                 self._gate(name, link, cut)
+
+    def link_changes(self) -> list[LinkChange]:
+        """Returns when links came up and went down, as the logs of the brokers at their ends have it, in order."""
+        changes = [change for name in self.names for change in _read_changes(name, self._overlay.log_file(name))]
+        return sorted(changes, key=lambda change: change.time_s)
 
     def heal(self) -> None:
         """Ends all faults but processes that have ended: the run is over."""

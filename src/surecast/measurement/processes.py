@@ -49,8 +49,8 @@ class Processes(ABC):
         """Starts a process that does not run, and does not wait for it."""
 
     @abstractmethod
-    def kill(self, number: int) -> None:
-        """Ends a process at once, as a crash would."""
+    def kill(self, number: int) -> float:
+        """Ends a process at once, as a crash would; returns when, in real time."""
 
     def addresses_for(self, home: int, rotate: int = 0) -> list[str]:
         """Returns where the clients of a home broker connect, beginning with another one for each `rotate`."""
@@ -147,11 +147,13 @@ class BrokerProcesses(Processes):
                 start_new_session=True,  # a Ctrl-C at the terminal is for the run, which then stops it
             )
 
-    def kill(self, number: int) -> None:
+    def kill(self, number: int) -> float:
         """Kills the broker."""
+        now = time.time()
         if self._process is not None:
             self._process.send_signal(signal.SIGKILL)
             self._process.wait()
+        return now
 
     def died(self, number: int) -> str | None:
         """Returns its last output if it has ended."""
@@ -187,9 +189,11 @@ class GroupProcesses(Processes):
         """Starts a replica."""
         self._group.start(number)
 
-    def kill(self, number: int) -> None:
+    def kill(self, number: int) -> float:
         """Kills a replica."""
+        now = time.time()
         self._group.kill(number)
+        return now
 
     def died(self, number: int) -> str | None:
         """Returns the last output of a replica that has ended."""

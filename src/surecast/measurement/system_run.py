@@ -63,8 +63,18 @@ def run_system(
     return run_plan(plan, logs=logs, progress=progress)
 
 
-def run_plan(plan: RunPlan, *, logs: Path | None = None, progress: Progress | None = None) -> QoSReport:
-    """Carries a plan out; nothing that it started or wrote is left, but the event logs where they are wanted."""
+def run_plan(
+    plan: RunPlan, *, logs: Path | None = None, executed: Path | None = None, progress: Progress | None = None
+) -> QoSReport:
+    """Carries a plan out; nothing that it started or wrote is left, but the event logs where they are wanted.
+
+    `executed` is where to save the simulation of the very run, with its outages as they were executed.
+    """
+    if executed is not None and (plan.overlay is None or plan.system.class_workload is not None or plan.freezes):
+        raise ConfigurationError(
+            "`executed`: the outages of a run are simulated again for overlays whose brokers are killed, with "
+            "publishers and subscribers; leave it out"
+        )
     if logs is not None and logs.exists() and (not logs.is_dir() or any(logs.iterdir())):
         raise ConfigurationError(f"{logs}: the event logs need a new folder, or an empty one")
     measured: Measured | ClassRun
@@ -75,4 +85,12 @@ def run_plan(plan: RunPlan, *, logs: Path | None = None, progress: Progress | No
             measured = asyncio.run(measure_classes(plan, Path(folder), progress))
         if logs is not None:
             shutil.copytree(measured.logs, logs, dirs_exist_ok=True)
-    return build_report(measured) if isinstance(measured, Measured) else build_class_report(measured)
+    if not isinstance(measured, Measured):
+        return build_class_report(measured)
+    report = build_report(measured)
+    if executed is not None:
+        from surecast.measurement.executed_outages import executed_report
+        from surecast.report.report_files import save
+
+        save(executed_report(measured), executed)
+    return report

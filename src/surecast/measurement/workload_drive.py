@@ -18,10 +18,18 @@ import numpy as np
 from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPERTY
 from surecast.errors import OverloadError, SurecastError
 from surecast.measurement.event_fates import EventFates, read_fates, stamp
-from surecast.measurement.faults import Crash, Probe, cut_and_open, fail_and_repair, freeze_and_thaw, kill_leader
+from surecast.measurement.faults import (
+    Crash,
+    Probe,
+    StartUp,
+    cut_and_open,
+    fail_and_repair,
+    freeze_and_thaw,
+    kill_leader,
+)
 from surecast.measurement.load_clients import BrokerLink, DirectLink, KeenLink, Receiver, pack_event
 from surecast.measurement.measurement_plan import LINKS_MAX, RunPlan, client_of, topic_of
-from surecast.measurement.overlay_processes import BrokerCounts, OverlayProcesses
+from surecast.measurement.overlay_processes import BrokerCounts, LinkChange, OverlayProcesses
 from surecast.measurement.processes import Processes, start_processes
 from surecast.protocol.mqtt import Properties
 from surecast.scenario.streams import Streams
@@ -45,7 +53,9 @@ class Measured:
     when the broker took it over, 0 where that is not known. `acknowledgements` are those of the probe of each process;
     an overlay has no probes. `start_up_s` is how long a process takes to start. `cut` is when the figures end: what
     arrives later was queued. Of an overlay, `counts` has what each broker has counted, `suspect_s` the silence after
-    which a neighbour is taken for down, and `collected` when nothing was underway any more.
+    which a neighbour is taken for down, and `collected` when nothing was underway any more; `gate_changes` are the cuts
+    that were made and ended, `link_changes` what brokers found of their links. `publisher_ups` are the times at which
+    connections of publishers were made, with the home broker.
     """
 
     plan: RunPlan
@@ -67,6 +77,9 @@ class Measured:
     counts: dict[str, BrokerCounts] = field(default_factory=dict)
     suspect_s: float = 0.0
     collected: float = 0.0
+    gate_changes: list[tuple[tuple[str, str], float, bool]] = field(default_factory=list)
+    link_changes: list[LinkChange] = field(default_factory=list)
+    publisher_ups: list[tuple[int, float]] = field(default_factory=list)
 
 
 class RunInterrupted(SurecastError):  # noqa: N818 - what happened, not that it is an error
@@ -139,7 +152,8 @@ def _hearing(interrupt: Callable[[], None]) -> Iterator[None]:
 
 class _Drive:
     def __init__(self, plan: RunPlan, processes: Processes, start_up_s: float, progress: Progress | None):
-        self.plan, self.processes, self.start_up_s, self.progress = plan, processes, start_up_s, progress
+        self.plan, self.processes, self.progress = plan, processes, progress
+        self.start_up = StartUp(start_up_s, len(processes.numbers))
         self.overlay = processes if isinstance(processes, OverlayProcesses) else None
         streams, system = Streams(plan.seed), plan.system
         size = len(plan.events)
@@ -181,6 +195,7 @@ class _Drive:
         else:
             names = [(str(i), i) for i in range(len(plan.overlay.brokers))]
             self.link_of = [p.home for p in publishers]
+        self.link_homes = [home for _, home in names]
         links: list[BrokerLink] = []
         for i, (name, home) in enumerate(names):
             own, who = self.processes.addresses_for(home, i), client_of("publisher", name)
@@ -229,7 +244,7 @@ class _Drive:
             elif changes:
                 self._spawn(
                     fail_and_repair(
-                        self.processes, number, changes, self.start_up_s, self.crashes, self.plan.group.majority
+                        self.processes, number, changes, self.start_up, self.crashes, self.plan.group.majority
                     )
                 )
         if self.overlay is not None and self.plan.overlay is not None:
@@ -386,7 +401,7 @@ class _Drive:
             self.receivers,
             event_fates,
             self.crashes,
-            self.start_up_s,
+            self.start_up.expected_s,
             [probe.acknowledged for probe in self.probes],
             accounts,
             self.processes.logs,
@@ -395,6 +410,9 @@ class _Drive:
             overlay.counts if overlay is not None else {},
             overlay.suspect_s if overlay is not None else 0.0,
             time.time(),
+            overlay.gate_changes if overlay is not None else [],
+            await asyncio.to_thread(overlay.link_changes) if overlay is not None else [],
+            [(home, up) for link, home in zip(self.links, self.link_homes, strict=True) for up in link.ups],
         )
 
     async def _is_underway(self, event_fates: EventFates) -> bool:

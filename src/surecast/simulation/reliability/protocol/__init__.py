@@ -6,6 +6,7 @@ protocol are checked: no subscriber gets an event twice, and the accounts balanc
 
 from surecast.simulation.experiment.errors import SafetyError
 from surecast.simulation.reliability.protocol.accounts import REASONS, Fate, Target
+from surecast.simulation.reliability.protocol.given_run import GivenPublication, GivenRun
 from surecast.simulation.reliability.protocol.network import KINDS
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.protocol_run import simulate_world
@@ -16,6 +17,8 @@ __all__ = [
     "KINDS",
     "REASONS",
     "Fate",
+    "GivenPublication",
+    "GivenRun",
     "Options",
     "SafetyError",
     "Target",

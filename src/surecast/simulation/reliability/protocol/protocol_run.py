@@ -13,6 +13,7 @@ from surecast.protocol.overlay.plan_of_system import plan_of_system
 from surecast.scenario.spec.delivery import SCHEMES
 from surecast.scenario.system import System
 from surecast.simulation.reliability.protocol.accounts import REASONS, Target
+from surecast.simulation.reliability.protocol.given_run import GivenRun
 from surecast.simulation.reliability.protocol.network import KINDS
 from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.result import WorldResult
@@ -30,12 +31,13 @@ def simulate_world(
     warm_up_s: float = 0.0,
     run: int = 0,
     options: Options | None = None,
+    given: GivenRun | None = None,
 ) -> WorldResult:
     """Runs the protocol code under one scheme for some virtual time.
 
     Events published from `warm_up_s` to `duration_s` count; after that the world goes on until they have arrived or
     expired. The same arguments give the same run, bit for bit: `digest` says so. Subscriptions are in place at the
-    start, and failures begin in their stationary state.
+    start, and failures begin in their stationary state. With a `given` run, failures and publications are those of it.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -54,6 +56,8 @@ def simulate_world(
     chosen = options or Options()
     refuse_unknown("scheme", [scheme], SCHEMES)
     _check(system, duration_s, warm_up_s, chosen)
+    if given is not None:
+        given.check(system)
     tolerance = system.delivery.fault_tolerance
     plan = plan_of_system(system, scheme=scheme, refresh=tolerance.refresh)
     interval_s = _given(chosen.refresh_s, tolerance.refresh_interval)
@@ -72,7 +76,8 @@ def simulate_world(
         seed=seed,
         run=run,
         warm_up_s=warm_up_s,
-        replay=replay,
+        replay=replay if given is None else f"{replay[:-1]}, given=...)",
+        given=given,
     )
     world.run(duration_s, _drain_s(system, plan, chosen, world.rest_s), warm_up_s)
     return _result(world, scheme, of_subscriber)

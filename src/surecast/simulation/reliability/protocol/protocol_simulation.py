@@ -24,7 +24,7 @@ from surecast.simulation.reliability.protocol.options import Options
 from surecast.simulation.reliability.protocol.protocol_run import simulate_world
 from surecast.simulation.reliability.protocol.result import WorldResult
 
-__all__ = ["simulate_protocol"]
+__all__ = ["add_scheme", "simulate_protocol"]
 
 Floats = NDArray[np.float64]
 
@@ -78,7 +78,7 @@ def simulate_protocol(
     with replications(simulate, total=len(jobs), workers=workers, progress=progress) as do:
         results = do.all(jobs)
     for i, scheme in enumerate(names):
-        _add_scheme(builder, system, scheme, results[i * runs : (i + 1) * runs])
+        add_scheme(builder, system, scheme, results[i * runs : (i + 1) * runs])
     return builder.build()
 
 
@@ -96,7 +96,8 @@ def _add_notes(builder: ReportBuilder, system: System, options: Options) -> None
     builder.note("subscriptions are kept on disk by the buffering schemes, and do not time out there")
 
 
-def _add_scheme(builder: ReportBuilder, system: System, scheme: str, results: list[WorldResult]) -> None:
+def add_scheme(builder: ReportBuilder, system: System, scheme: str, results: list[WorldResult]) -> None:
+    """Adds what each subscriber got under one scheme in some runs, and their means."""
     names = tuple(subscriber.name for subscriber in system.subscribers)
     published = np.array([result.published for result in results], dtype=np.float64)
     exists: NDArray[np.bool_] = np.all(published > 0, axis=0)

@@ -21,6 +21,7 @@ from surecast.simulation.experiment.clock import CLIENTS, NETWORK, Clock
 from surecast.simulation.experiment.errors import SafetyError
 from surecast.simulation.experiment.failures import FailureTrace, run_streams
 from surecast.simulation.reliability.protocol.accounts import Accounts, Published, Snapshot, Target
+from surecast.simulation.reliability.protocol.given_run import GivenPublication, GivenRun, GivenTrace
 from surecast.simulation.reliability.protocol.journal import Journal
 from surecast.simulation.reliability.protocol.network import ACKNOWLEDGEMENT, Connection, Network
 from surecast.simulation.reliability.protocol.options import Options
@@ -37,7 +38,7 @@ class World:
     """Everything in one run. `targets` says who subscribes to what where.
 
     `client_refresh_s` is the time between two refreshes by clients where subscriptions are refreshed from end to end;
-    0 is ideal.
+    0 is ideal. `given` is a run that has happened: its failures and publications take the place of drawn ones.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class World:
         run: int,
         warm_up_s: float,
         replay: str,
+        given: GivenRun | None = None,
     ):
         self.system = system
         self.plan = plan
@@ -61,6 +63,7 @@ class World:
         self.replay = replay
         self.client_refresh_s = client_refresh_s
         self.detection_s = detection_s
+        self.given = given
         self.streams = run_streams(seed, run)
         names = [broker.name for broker in system.overlay.brokers]
         connections = [Connection(i, link, names) for i, link in enumerate(system.overlay.links)]
@@ -119,18 +122,18 @@ class World:
     def _start_failures(self, end_s: float) -> None:
         overlay = self.system.overlay
         for broker in overlay.brokers:
-            if broker.failures is not None:
+            trace = self._trace(broker.failures, "broker", broker.name)
+            if trace is not None:
                 set_broker = partial(self._set_broker, self.brokers[broker.name])
-                trace = self._trace(broker.failures, f"broker/{broker.name}")
-                if trace.starts_up and not self._refreshes:
+                if trace.starts_up and not self._refreshes and self.given is None:
                     # Without refreshes the stationary state is that whoever can crash has crashed before.
                     set_broker(False)
                     set_broker(True)
                 self._follow(trace, set_broker, end_s)
         for connection, spec in zip(self.network.connections, overlay.links, strict=True):
-            if spec.failures is not None:
-                set_link = partial(self._set_link, connection)
-                self._follow(self._trace(spec.failures, f"link/{spec.name}"), set_link, end_s)
+            trace = self._trace(spec.failures, "link", spec.name)
+            if trace is not None:
+                self._follow(trace, partial(self._set_link, connection), end_s)
         if self.options.heal_at_s <= end_s:
             self.clock.at(self.options.heal_at_s, NETWORK, self._heal)
 
@@ -139,10 +142,15 @@ class World:
         """Whether some broker that has crashed is told again who wants what."""
         return any(tree.refresh == "link" or scheme_parts(tree.scheme).refreshes for tree in self.plan.trees)
 
-    def _trace(self, failures: Failures, name: str) -> FailureTrace:
-        return FailureTrace(failures, self.streams.generator("failures", name))
+    def _trace(self, failures: Failures | None, kind: str, name: str) -> FailureTrace | GivenTrace | None:
+        """Returns when a component fails and comes back; None where it is always up."""
+        if self.given is not None:
+            return self.given.trace(name)
+        return (
+            None if failures is None else FailureTrace(failures, self.streams.generator("failures", f"{kind}/{name}"))
+        )
 
-    def _follow(self, trace: FailureTrace, change: Callable[[bool], None], end_s: float) -> None:
+    def _follow(self, trace: FailureTrace | GivenTrace, change: Callable[[bool], None], end_s: float) -> None:
         """Lets a component fail and come back as its trace says."""
         if not trace.starts_up:
             change(False)
@@ -222,8 +230,14 @@ class World:
         for name in (connection.a, connection.b):
             broker = self.brokers[name]
             if broker.is_up:
-                time_s = self.clock.now + self.detection_s
+                time_s = self._notice_s(connection, name)
                 broker.later(time_s, NETWORK, self._notice_in, connection, broker, connection.epoch)
+
+    def _notice_s(self, connection: Connection, name: str) -> float:
+        """Returns when an end notices that the connection breaks now."""
+        if self.given is None:
+            return self.clock.now + self.detection_s
+        return self.given.notice_s(name, connection.other(name), self.clock.now)
 
     def _notice_in(self, connection: Connection, broker: SimulatedBroker, epoch: int) -> None:
         if connection.epoch == epoch:
@@ -285,7 +299,10 @@ class World:
     # Clients
 
     def _start_clients(self, duration_s: float, end_s: float) -> None:
-        for publisher in self.system.publishers:
+        if self.given is not None:
+            for number, publication in enumerate(self.given.publications):
+                self.clock.at(publication.time_s, CLIENTS, self._publish_given, number, publication)
+        for publisher in self.system.publishers if self.given is None else ():
             if publisher.rate_per_s > 0 and publisher.topics:
                 period_s = 1.0 / publisher.rate_per_s
                 phase_s = float(self.streams.generator("phase", publisher.name).random()) * period_s
@@ -304,10 +321,17 @@ class World:
         now = self.clock.now
         if now >= duration_s:
             return
-        topic = next(topics)
-        event = Published(publisher.name, number, topic, now, now + publisher.deadline_s)
         next_s = phase_s + (number + 1) / publisher.rate_per_s
         self.clock.at(next_s, CLIENTS, self._publish, publisher, topics, number + 1, phase_s, duration_s)
+        self._publish_event(publisher, next(topics), number)
+
+    def _publish_given(self, number: int, publication: GivenPublication) -> None:
+        topic = self.system.topics[publication.topic].name
+        self._publish_event(self.system.publishers[publication.publisher], topic, number)
+
+    def _publish_event(self, publisher: Publisher, topic: str, number: int) -> None:
+        now = self.clock.now
+        event = Published(publisher.name, number, topic, now, now + publisher.deadline_s)
         broker = self.brokers[self.system.overlay.brokers[publisher.home].name]
         self.journal.note(now, _PUBLISHED, broker.index, broker.is_up, number)
         if not broker.is_up:
