@@ -120,8 +120,11 @@ def run_seed(seed: int, steps: int = 300, node: type[OverlayNode] = OverlayNode)
         custody_events_max=random.choice((10, 100_000)),  # a store that is soon full refuses publishers
     )
     lifetime_s = random.choice((float("inf"), float("inf"), 30.0))
-    what = f"seed {seed}: {scheme}, {algorithm}, refresh {refresh}, events live {lifetime_s:g} s, {settings}"
-    world = FaultWorld(random, scheme, algorithm, settings=settings, refresh=refresh, node=node)
+    drawn = Random(f"roots {seed}")
+    roots = (None if algorithm == "flooding" else drawn.choice((None, drawn.randrange(6))), None)
+    what = f"seed {seed}: {scheme}, {algorithm}, refresh {refresh}, roots {roots}, events live {lifetime_s:g} s"
+    what += f", {settings}"
+    world = FaultWorld(random, scheme, algorithm, settings=settings, refresh=refresh, roots=roots, node=node)
     for step in range(steps):
         world.step(lifetime_s=lifetime_s)
         if problems := world.problems():

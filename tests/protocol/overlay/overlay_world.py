@@ -49,9 +49,10 @@ class World:
         settings: NodeSettings = SMALL,
         node: type[OverlayNode] = OverlayNode,
         refresh: Literal["link", "end-to-end"] = "link",
+        roots: tuple[int | None, ...] = (None, None),
     ):
         self.random, self.scheme, self.settings, self.kind = random, scheme, settings, node
-        self.refresh = refresh
+        self.refresh, self.roots = refresh, roots
         self.now = 0.0
         self.plan = self._plan(size or random.randrange(2, 7), scheme, algorithm)
         self.machines = {
@@ -74,7 +75,11 @@ class World:
         trees = [self._spanning(names) for _ in range(2)]
         extra = [pair for pair in pairs if self.random.random() < 0.3]
         links = tuple(dict.fromkeys([*(link for tree in trees for link in tree), *extra]))
-        planned = tuple(Tree(tuple(tree), scheme, algorithm, refresh=self.refresh) for tree in trees)
+        roots = [None if root is None else names[root % size] for root in self.roots]
+        planned = tuple(
+            Tree(tuple(tree), scheme, algorithm, refresh=self.refresh, root=root)
+            for tree, root in zip(trees, roots, strict=True)
+        )
         return OverlayPlan(names, links, planned, (("", (0,)), ("b", (1,))))
 
     def _spanning(self, names: tuple[str, ...]) -> list[tuple[str, str]]:

@@ -67,7 +67,7 @@ def test_some_cuts_find_events_in_transit() -> None:
 
 
 def test_a_broker_that_counts_wrongly_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    events_of = accounts_cut._events_of
+    events_of = accounts_cut.events_of
     calls = 0
 
     def wrong(frame: Any) -> int:
@@ -75,7 +75,7 @@ def test_a_broker_that_counts_wrongly_is_noticed(monkeypatch: pytest.MonkeyPatch
         calls += 1
         return events_of(frame) + (calls % 50 == 0)
 
-    monkeypatch.setattr(accounts_cut, "_events_of", wrong)
+    monkeypatch.setattr(accounts_cut, "events_of", wrong)
     world = BrokerWorld(Random(1), "none", size=4)
     for _ in range(200):
         world.step(crashes=False, cuts=False)

@@ -151,19 +151,22 @@ class TreeDemand:
     def compare(self, neighbour: str, is_resumed: bool = False) -> _Outgoing:
         """Begins a comparison with a neighbour, at a link-up or a refresh; `is_resumed` says that no update is lost."""
         if neighbour not in self._synced:
-            return []
+            # Nothing is told by who is nearer to the root, so what went around it ends as soon as it is back.
+            return [] if neighbour in self._arounds else self._end_around(neighbour)
         self._synced[neighbour] = self._synced[neighbour] and is_resumed
         return [(neighbour, DemandHashes(self.tree, "held", (self.table.held[neighbour].root,)))]
 
     def begin_around(self, hop: str, target: str) -> _Outgoing:
         """Begins a comparison with a broker that is reached around a neighbour which is down, unless one goes on."""
         name = around(hop, target)
-        if name in self._arounds or hop not in self._synced:
+        if name in self._arounds or (hop not in self._synced and hop not in self._announced):
             return []
         self._arounds[name] = hop
-        self._synced[name] = False
-        self.table.stand_for(name, hop)
-        frames: _Outgoing = [(name, DemandHashes(self.tree, "held", (self.table.held[name].root,)))]
+        frames: _Outgoing = []
+        if hop in self._synced:
+            self._synced[name] = False
+            self.table.stand_for(name, hop)
+            frames.append((name, DemandHashes(self.tree, "held", (self.table.held[name].root,))))
         if hop in self._announced and all(other == hop for other in self._unknown):
             # The other end may not have noticed yet that the neighbour is down: it need not ask again when it does.
             frames.append((name, DemandHashes(self.tree, "announced", (self._announced[hop].root,))))
@@ -179,6 +182,8 @@ class TreeDemand:
             if self._arounds.get(neighbour, neighbour) not in self._announced:
                 raise PeerError(f"{neighbour} asks for the demand on tree {self.tree}, which is not announced to it")
             return self._answer(neighbour, _checked(neighbour, frame))
+        if neighbour not in self._synced and neighbour in self._arounds:
+            return []
         if neighbour not in self._synced:
             raise PeerError(f"{neighbour} announced demand on tree {self.tree}, over a link that carries none")
         if isinstance(frame, DemandUpdate):
@@ -293,9 +298,11 @@ class TreeDemand:
         """Forgets what was told around a neighbour, which has told all itself now."""
         frames: _Outgoing = []
         for name in [name for name, own in self._arounds.items() if own == hop]:
-            frames += self._apply(name, DemandChange(removed=tuple(self.table.held[name].filters())))
-            del self._arounds[name], self._synced[name]
-            self.table.forget(name)
+            if name in self._synced:
+                frames += self._apply(name, DemandChange(removed=tuple(self.table.held[name].filters())))
+                del self._synced[name]
+                self.table.forget(name)
+            del self._arounds[name]
             self._asked.pop(name, None)
         return frames
 

@@ -20,7 +20,7 @@ from surecast.protocol.link import LinkAck, LinkSession, Resumption, SessionName
 from surecast.protocol.overlay.custody import Custody
 from surecast.protocol.overlay.frame_sizes import frame_bytes
 from surecast.protocol.overlay.node_accounts import NodeAccounts
-from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, Marker, Written
+from surecast.protocol.overlay.overlay_frames import Frame, Marker, Written, events_of
 
 __all__ = ["AccountsCuts", "balance"]
 
@@ -111,14 +111,14 @@ class AccountsCuts:
         for each in written:
             if not isinstance(each, LinkAck) and each.number > way.number:
                 way.number = each.number
-                way.sent += _events_of(each.content)
+                way.sent += events_of(each.content)
 
     def came(self, neighbour: str, frame: Frame) -> None:
         """Counts a frame that came, before it is handled."""
         way, receiving = self._ways[neighbour], self._sessions[neighbour].received
         if way.receiving != receiving:
             way.receiving, way.received = receiving, 0
-        count = _events_of(frame)
+        count = events_of(frame)
         way.received += count
         if count:
             for cut in self._cuts.values():
@@ -167,15 +167,6 @@ class AccountsCuts:
         if len(way.marks) < _MARKS_MAX:
             cut.unmarked.pop(hop, None)
             way.marks.append((session.sending, session.mark(frame_bytes(cut.marker), cut.marker)))
-
-
-def _events_of(frame: Frame) -> int:
-    """Returns how many events a frame has."""
-    if isinstance(frame, Events):
-        return frame.batch.count
-    if isinstance(frame, Detoured) and isinstance(frame.frame, Events):
-        return frame.frame.batch.count
-    return 0
 
 
 def balance(reports: Mapping[str, Mapping[str, Any] | None]) -> dict[str, Any]:

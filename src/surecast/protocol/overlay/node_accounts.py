@@ -13,7 +13,8 @@ class HopAccounts:
     """Events for one neighbour: offered = acknowledged + lost + detoured + dropped + on the link + in custody.
 
     `lost` were on the link when its session ended, and may have come. `detoured` were sent around the neighbour and
-    not kept for it. `on_link` are in the session, sent or not; what is in custody and not on the link is counted there.
+    not kept for it: they are offered to the first neighbour on that way, as are those that only pass here on a detour.
+    `on_link` are in the session, sent or not; what is in custody and not on the link is counted there.
     """
 
     offered: int = 0

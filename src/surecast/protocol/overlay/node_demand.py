@@ -75,6 +75,7 @@ class NodeDemand:
             if tree.advertisements
         }
         """Advertisements behind each link, on trees that have them: they travel as demand does, to all."""
+        self._nearer = tuple(plan.ancestors(number, name) for number in range(len(plan.trees)))
         self._tables = {number: demand.table for number, demand in self._trees.items()}
         self._arounds: dict[tuple[int, str, str], str] = {}
 
@@ -199,7 +200,7 @@ class NodeDemand:
         for number, demand in self._trees.items():
             for hop in self._plan.tree_neighbours(number, self.name) if self._parts[number].detours else ():
                 if not self._links.is_up(hop):
-                    for path, via in self._view.detours(number, hop):
+                    for path, via in self._ways_around(number, hop):
                         self._arounds[number, hop, path[-1]] = via if path[-1] != hop else self.name
                         self._tell(number, demand.begin_around(hop, path[-1]))
 
@@ -220,6 +221,14 @@ class NodeDemand:
                     self._trees[number].restore(neighbour, demand.get((number, neighbour), ()))
 
     # Inside
+
+    def _ways_around(self, tree: int, hop: str) -> list[tuple[tuple[str, ...], str]]:
+        """Returns the detours on which demand goes around a neighbour: on a tree with a root not to those who, as this
+        broker, announce theirs to it."""
+        ways = self._view.detours(tree, hop)
+        if hop != self._plan.parent(tree, self.name):
+            return ways
+        return [(path, via) for path, via in ways if path[-1] in self._nearer[tree]]
 
     def _shape(self, tree: int) -> tuple[dict[str, str], str | None, bool]:
         plan, name = self._plan, self.name
@@ -297,7 +306,7 @@ class NodeDemand:
             if not self._parts[tree].detours:
                 self._accounts.subscriptions_lost += 1
                 continue
-            for path, via in self._view.detours(tree, hop):
+            for path, via in self._ways_around(tree, hop):
                 if self._links.is_up(path[0]):
                     self._links.put(path[0], CONTROL, Detoured(self.name, path[1:], via, frame))
 

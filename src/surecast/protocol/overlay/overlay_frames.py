@@ -26,6 +26,7 @@ __all__ = [
     "NodeState",
     "UnknownFrame",
     "Written",
+    "events_of",
 ]
 
 
@@ -147,3 +148,13 @@ Frame: TypeAlias = Events | Detoured | LinkStates | Marker | UnknownFrame | Dema
 
 Written: TypeAlias = NumberedFrame[Frame] | LinkAck
 """A frame or an acknowledgement, as it goes over a connection."""
+
+
+def events_of(frame: Frame) -> int:
+    """Returns how many events a frame has, on its tree or on a detour.
+
+    >>> events_of(Events(0, EventBatch(EventId("b1", 1, 0), 3, "stock", 0.0), "b1"))
+    3
+    """
+    carried = frame.frame if isinstance(frame, Detoured) else frame
+    return carried.batch.count if isinstance(carried, Events) else 0

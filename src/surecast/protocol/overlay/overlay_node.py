@@ -36,6 +36,7 @@ from surecast.protocol.overlay.overlay_frames import (
     NodeState,
     UnknownFrame,
     Written,
+    events_of,
 )
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
@@ -459,10 +460,8 @@ class OverlayNode:
         for path, via in ways:
             if path[-1] in went:
                 continue
-            if self._links.put_detour(path[0], Detoured(self.name, path[1:], via, events)):
+            if self._put_detour(path[0], Detoured(self.name, path[1:], via, events), events, "no-credit-for-detour"):
                 went.add(path[-1])
-            else:
-                self._drop(path[0], events, "no-credit-for-detour")
         return bool(ways)
 
     def _detour_held(self, held: HeldBatch, hop: str) -> None:
@@ -488,13 +487,20 @@ class OverlayNode:
         if not isinstance(detour.frame, Events):
             if self._links.is_up(hop):
                 self._links.put(hop, CONTROL, onward)
-        elif not self._links.put_detour(hop, onward):
-            self._drop(hop, detour.frame, "path-down")
+        else:
+            self._put_detour(hop, onward, detour.frame, "path-down")
 
-    def _drop(self, hop: str, events: Events, reason: str) -> None:
-        """Counts events that a detour over a neighbour could not take."""
-        self.accounts.hops[hop].offered += events.batch.count
-        self.accounts.hops[hop].dropped[reason] += events.batch.count
+    def _put_detour(self, hop: str, detour: Detoured, events: Events, reason: str) -> bool:
+        """Puts events that go around a failure on the link to a neighbour; where it has no room they are dropped, for
+        this reason."""
+        accounts, count = self.accounts.hops[hop], events.batch.count
+        accounts.offered += count
+        takes = self._links.put_detour(hop, detour)
+        if takes:
+            accounts.on_link += count
+        else:
+            accounts.dropped[reason] += count
+        return takes
 
     def _pump(self, hop: str) -> None:
         """Puts events in custody on the link to a neighbour, as far as the lane of each tree takes them. Where they are
@@ -534,6 +540,9 @@ class OverlayNode:
                 accounts.acknowledged += frame.batch.count
                 if not frame.attempt:
                     self.custody.acknowledge(neighbour, frame.batch.first)
+            elif count := events_of(frame):
+                accounts.on_link -= count
+                accounts.acknowledged += count
 
     def _lose(
         self, neighbour: str, lost: Iterable[NumberedFrame[Frame]], unsent: Iterable[NumberedFrame[Frame]] = ()
@@ -543,12 +552,12 @@ class OverlayNode:
         accounts = self.accounts.hops[neighbour]
         in_custody: list[EventBatch] = []
         for _, _, _, frame in lost:
-            if isinstance(frame, Events):
-                accounts.on_link -= frame.batch.count
-                if frame.attempt:
-                    accounts.lost += frame.batch.count
-                else:
-                    in_custody.append(frame.batch)
+            count = events_of(frame)
+            accounts.on_link -= count
+            if isinstance(frame, Events) and not frame.attempt:
+                in_custody.append(frame.batch)
+            else:
+                accounts.lost += count
         for _, lane, _, frame in unsent:
             if isinstance(frame, Events) and not frame.attempt:
                 accounts.on_link -= frame.batch.count
@@ -567,6 +576,6 @@ class OverlayNode:
         sent = [frame.content for frame in given_up if frame.number]
         if sent:
             self.accounts.hops[neighbour].given_up = tuple(
-                frame.batch.count if isinstance(frame, Events) and frame.attempt else 0 for frame in sent
+                0 if isinstance(frame, Events) and not frame.attempt else events_of(frame) for frame in sent
             )
         self._lose(neighbour, given_up)

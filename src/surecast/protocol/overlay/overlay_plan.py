@@ -146,6 +146,20 @@ class OverlayPlan:
         """Returns the neighbour towards the root of a tree; None at the root, and on a tree without one."""
         return self._parents[tree].get(broker)
 
+    def ancestors(self, tree: int, broker: str) -> tuple[str, ...]:
+        """Returns the brokers from a broker to the root of a tree, the nearest first; none on a tree without one.
+
+        >>> links = (("b1", "b2"), ("b2", "b3"))
+        >>> OverlayPlan(("b1", "b2", "b3"), links, (Tree(links, root="b1"),)).ancestors(0, "b3")
+        ('b2', 'b1')
+        """
+        ancestors: list[str] = []
+        parent = self.parent(tree, broker)
+        while parent is not None:
+            ancestors.append(parent)
+            parent = self.parent(tree, parent)
+        return tuple(ancestors)
+
     def algorithm(self, tree: int, broker: str, neighbour: str) -> str:
         """Returns the routing algorithm of a link on a tree."""
         return self._algorithms[tree].get(_pair(broker, neighbour), self.trees[tree].algorithm)
