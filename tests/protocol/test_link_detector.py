@@ -98,3 +98,24 @@ def test_a_link_that_was_up_for_long_begins_anew() -> None:
 def test_a_link_that_never_was_up_may_come_up_at_once() -> None:
     assert LinkDetector(TIMES).may_connect_s == -inf
     assert LinkDetector(TIMES).next_timer() == inf
+
+
+def test_faults_that_come_every_few_seconds_find_links_that_are_up_again() -> None:
+    """Only a link that breaks as soon as it is up flaps."""
+    detector = LinkDetector(DetectorTimes())
+    now = 0.0
+    for _ in range(20):
+        detector.connected(now)
+        detector.disconnected(now + 2.0)
+        assert detector.may_connect_s - (now + 2.0) == pytest.approx(0.1)
+        now += 2.2
+
+
+def test_a_link_that_carries_nothing_flaps_however_long_it_takes_to_suspect_it() -> None:
+    detector = LinkDetector(DetectorTimes(suspect_s=3.0))
+    now = 0.0
+    for _ in range(12):
+        detector.connected(now)
+        detector.disconnected(now + 3.0)
+        now = detector.may_connect_s
+    assert detector.hold_s == 30.0

@@ -9,6 +9,7 @@ from random import Random
 from surecast.protocol.link import CONTROL, LinkAck, LinkHello, LinkSession, NumberedFrame
 
 WINDOW = 40
+FRAME_BYTES_MAX = 20
 
 
 @dataclass
@@ -38,7 +39,7 @@ class LinkPair:
     def put(self, name: str) -> None:
         """One more frame for the other end, on one of two trees or the control lane."""
         end, lane = self.ends[name], self.random.choice((CONTROL, 0, 1))
-        content = f"{name}{end.put}".encode().ljust(self.random.randrange(5, 20), b".")
+        content = f"{name}{end.put}".encode().ljust(self.random.randrange(5, FRAME_BYTES_MAX), b".")
         end.put += 1
         end.sent.setdefault(lane, []).append(content)
         end.session.put(lane, len(content), content)
@@ -165,4 +166,10 @@ class LinkPair:
                 missing = set(sent[: order[-1]] if order else []) - set(received) - set(end.lost)
                 if missing:
                     problems.append(f"{name}, lane {lane}: {sorted(missing)} came not, and are not counted as lost")
+            for lane in (0, 1):
+                held = sum(size for on, size in end.held if on == lane)
+                if held >= WINDOW + FRAME_BYTES_MAX:
+                    problems.append(
+                        f"{name}, lane {lane}: {held} bytes were taken and not dealt with, over all sessions"
+                    )
         return problems

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from math import inf
+
+from tests.protocol.overlay.node_bench import NodeBench
+
+from surecast.protocol.demand import JointFilter
 from surecast.protocol.overlay.custody import Custody
+from surecast.protocol.overlay.event_bodies import BatchedMessage, MessageRun
 from surecast.protocol.overlay.event_id import EventId
-from surecast.protocol.overlay.overlay_frames import EventBatch
+from surecast.protocol.overlay.frame_sizes import frame_bytes
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.overlay_frames import EventBatch, Events
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
 
 def batch(number: int, count: int = 1, **named: float) -> EventBatch:
@@ -40,3 +49,21 @@ def test_a_repetition_of_what_still_waits_is_known_though_the_memory_has_forgott
     assert rest is not None
     assert (rest.first.number, rest.count) == (2, 3)
     assert custody.not_held(batch(7)) == batch(7)
+
+
+def test_a_neighbour_that_begins_session_after_session_puts_one_window_at_most_into_full_custody() -> None:
+    settings = NodeSettings(window_bytes=1_000, custody_bytes_max=2_000, resume_s=0.0)
+    names = ("b0", "b1", "b2")
+    links = (("b0", "b1"), ("b1", "b2"))
+    plan = OverlayPlan(names, links, (Tree(links, "buffering"),))
+    bench = NodeBench(plan, settings)
+    bench.demand("b2", JointFilter("#", qos=1))
+    bench.crash("b2")
+    for _ in range(20):
+        bench.crash("b0")
+        bench.disks["b0"].clear()
+        bench.recover("b0")
+        for _ in range(30):
+            bench.publish("b0", "t", qos=1, body=MessageRun.of([BatchedMessage(False, inf, b"", bytes(100))]))
+    held = bench.node("b1").custody.waiting_for("b2")
+    assert sum(frame_bytes(Events(0, batch.batch)) for batch in held) <= 2 * (2_000 + 1_000)

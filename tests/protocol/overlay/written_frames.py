@@ -64,7 +64,8 @@ def events(draw: Any) -> Events:
     first = EventId(draw(NAMES), draw(U64), draw(U64))
     expires_s, qos = draw(TIMES | st.just(inf)), draw(st.sampled_from((0, 1, 2)))
     publisher = draw(st.just("") | NAMES | st.just("ann\0till-7"))
-    batch = EventBatch(first, count, topic, draw(TIMES), expires_s, qos, attributes, body, publisher)
+    names = draw(st.none() | st.lists(NAMES, max_size=3).map(tuple))
+    batch = EventBatch(first, count, topic, draw(TIMES), expires_s, qos, attributes, body, publisher, names)
     return Events(draw(st.integers(0, 15)), batch, draw(st.just("") | NAMES))
 
 
@@ -91,7 +92,7 @@ NUMBERED = st.builds(
 )
 HELLOS = st.builds(
     OverlayHello, NAMES, NAMES, U64, st.text("0123456789abcdef", max_size=32),
-    st.builds(LinkHello, SESSIONS, SESSIONS, U64, U64, CREDIT), U16, U16,
+    st.builds(LinkHello, SESSIONS, SESSIONS, U64, U64, CREDIT, CREDIT), U16, U16,
 )  # fmt: skip
 WRITTEN = (
     NUMBERED

@@ -81,6 +81,38 @@ def test_content_filters_are_decided_where_the_event_is_and_only_what_they_name_
     assert [*line.brokers["b1"].node.attributes("stock")] == ["price"]
 
 
+@pytest.mark.parametrize("scheme", ["none", "buffering"])
+def test_an_event_that_meets_a_filter_its_home_has_not_heard_of_is_decided_at_the_subscriber(scheme: str) -> None:
+    """Its attributes are those that its home knew to be asked for: the price is not among them."""
+    line = BrokerLine(3, scheme)
+    foo, new = LineClient(line, "b2", "foo"), LineClient(line, "b3", "new")
+    foo.subscribe("stock", 1, 'stock = "Foo"')
+    publisher = LineClient(line, "b1", "p")
+    line.cut("b1", "b2")
+    for price in ("30", "40"):
+        publisher.publish("stock", price.encode(), 1, user=(("stock", "Foo"), ("price", price)))
+    new.subscribe("stock", 1, "price > 35")
+    line.join("b1", "b2")
+    assert foo.payloads() == [b"30", b"40"]
+    assert new.payloads() == [b"40"]
+    line.wait(5.0)
+    publisher.publish("stock", b"31", 1, user=(("stock", "Foo"), ("price", "31")))
+    b2 = line.brokers["b2"].node
+    assert b2.accounts.hops["b3"].offered == 2, "what has all attributes is decided on the way"
+
+
+def test_a_filter_that_a_wider_one_hides_from_the_home_still_gets_its_events() -> None:
+    """b1 is told that b2 wants all of the stock, so it does not look for the price."""
+    line = BrokerLine(3)
+    plain, narrow = LineClient(line, "b2", "plain"), LineClient(line, "b3", "narrow")
+    plain.subscribe("stock", 1)
+    narrow.subscribe("stock", 1, "price > 35")
+    for price in ("30", "40"):
+        LineClient(line, "b1", price).publish("stock", price.encode(), 1, user=(("price", price),))
+    assert plain.payloads() == [b"30", b"40"]
+    assert narrow.payloads() == [b"40"]
+
+
 def test_retained_messages_travel_as_messages_and_stay_with_their_broker() -> None:
     line = BrokerLine(2)
     early, plain = LineClient(line, "b2", "s"), LineClient(line, "b2", "plain")

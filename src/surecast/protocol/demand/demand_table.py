@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from surecast.errors import PeerError
@@ -24,20 +26,15 @@ _TOPICS_KEPT: Final = 10_000
 _KEPT_TOPIC_MAX: Final = 256
 
 
-class _EveryName:
-    """Contains every name."""
-
-    def __contains__(self, name: object) -> bool:
-        return True
-
-
 class _Wanted:
     """The demand with one topic filter: who wants all events and who those with some contents, at which QoS."""
 
-    __slots__ = ("always", "contents")
+    __slots__ = ("always", "contents", "holders")
 
     def __init__(self) -> None:
         self.always: dict[tuple[str, int], int] = {}
+        self.holders: Counter[tuple[str, int]] = Counter()
+        """Those with some contents, and how many filters of each."""
         self.contents: FilterIndex[tuple[str, int]] | None = None
 
 
@@ -46,19 +43,26 @@ class TopicDemand:
     """The demand for one topic: the QoS for each neighbour to which all events on it go, and who wants some of them."""
 
     always: Mapping[str, int]
-    conditional: tuple[FilterIndex[tuple[str, int]], ...]
+    conditional: tuple[_Wanted, ...]
     stands_for: Mapping[str, str]
 
     def neighbours(self, values: Mapping[str, Value]) -> Mapping[str, int]:
         """Returns the neighbours to which an event with these attributes goes, sorted, each with its highest QoS."""
         if not self.conditional:
             return self.always
+        indexes = (wanted.contents for wanted in self.conditional)
+        return self._with(chain.from_iterable(index.match_values(values) for index in indexes if index is not None))
+
+    def possible(self) -> Mapping[str, int]:
+        """Returns the neighbours to which an event may have to go whose attributes are not all known here."""
+        return self._with(chain.from_iterable(wanted.holders for wanted in self.conditional))
+
+    def _with(self, others: Iterable[tuple[str, int]]) -> Mapping[str, int]:
         wanted = dict(self.always)
-        for index in self.conditional:
-            for name, qos in index.match_values(values):
-                hop = self.stands_for.get(name, name)
-                if qos > wanted.get(hop, -1):
-                    wanted[hop] = qos
+        for name, qos in others:
+            hop = self.stands_for.get(name, name)
+            if qos > wanted.get(hop, -1):
+                wanted[hop] = qos
         return dict(sorted(wanted.items())) if len(wanted) > 1 else wanted
 
 
@@ -99,6 +103,7 @@ class DemandTable:
         self._tree: TopicTree[str, _Wanted] = TopicTree(cached_topics=0)
         self._of_filter: dict[str, _Wanted] = {}
         self._found: dict[str, TopicDemand] = {}
+        self._names: tuple[str, ...] | None = ()
 
     def stand_for(self, name: str, neighbour: str) -> None:
         """Takes a name under which demand is held that is to be met by way of a neighbour."""
@@ -113,10 +118,16 @@ class DemandTable:
         self._found.clear()
 
     @property
-    def carried(self) -> Container[str]:
-        """The names of the attributes that events have to carry: all of them where events go on to neighbours whose
-        filters are not known here."""
-        return _EveryName() if self._always else self.attributes
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the attributes that events have to carry, sorted; None for all of them, where events go on to
+        neighbours whose filters are not known here."""
+        if self._names is None and not self._always:
+            self._names = tuple(sorted(self.attributes))
+        return None if self._always else self._names
+
+    def has_all(self, names: tuple[str, ...] | None) -> bool:
+        """Returns whether the filters here name no other attributes than these; None stands for all."""
+        return names is None or names == self.names or set(self.attributes) <= set(names)
 
     def apply(self, neighbour: str, change: DemandChange) -> None:
         """Takes in what a neighbour announced and revoked: all of it or, where it is wrong, nothing."""
@@ -152,10 +163,10 @@ class DemandTable:
         demand = self._found.get(topic)
         if demand is None:
             always = dict.fromkeys(self._always, _QOS_MAX)
-            conditional: list[FilterIndex[tuple[str, int]]] = []
+            conditional: list[_Wanted] = []
             for wanted in self._tree.match(topic):
-                if wanted.contents is not None:
-                    conditional.append(wanted.contents)
+                if wanted.holders:
+                    conditional.append(wanted)
                 for name, qos in wanted.always:
                     hop = self._stands_for.get(name, name)
                     always[hop] = max(qos, always.get(hop, 0))
@@ -181,9 +192,12 @@ class DemandTable:
         if wanted.contents is None:
             wanted.contents = FilterIndex()
             self._forget(joint.topic)
+        wanted.holders[neighbour, joint.qos] += 1
         wanted.contents.add(joint.content, (neighbour, joint.qos))
         for name, _ in joint.content.constraints:
-            self.attributes[name] = self.attributes.get(name, 0) + 1
+            number = self.attributes[name] = self.attributes.get(name, 0) + 1
+            if number == 1:
+                self._names = None
 
     def _unfile(self, neighbour: str, joint: JointFilter) -> None:
         wanted = self._of_filter[joint.topic]
@@ -195,6 +209,9 @@ class DemandTable:
                 self._forget(joint.topic)
         elif wanted.contents is not None:
             wanted.contents.remove(joint.content, (neighbour, joint.qos))
+            wanted.holders[neighbour, joint.qos] -= 1
+            if not wanted.holders[neighbour, joint.qos]:
+                del wanted.holders[neighbour, joint.qos]
             if not wanted.contents:
                 wanted.contents = None
                 self._forget(joint.topic)
@@ -202,7 +219,8 @@ class DemandTable:
                 self.attributes[name] -= 1
                 if not self.attributes[name]:
                     del self.attributes[name]
-        if not wanted.always and wanted.contents is None:
+                    self._names = None
+        if not (wanted.always or wanted.holders):
             del self._of_filter[joint.topic]
             self._tree.unsubscribe(joint.topic, "")
 

@@ -7,8 +7,10 @@ nothing gives it up.
 A broker that was stopped or overloaded has heard nothing either, and would suspect all its neighbours. Its own timer
 was late then, and that lateness is added to the time that a neighbour has.
 
-A link that breaks stays down for `hold_down_s`. If it breaks again soon after it came up, it flaps, and that time
-doubles; once it has been up for ten times as long, it is as at first.
+A link that breaks stays down for `hold_down_s`. If it breaks within a moment of coming up (ten times `hold_down_s`, or
+twice `suspect_s`: a link that carries nothing lasts until it is suspected), it flaps, and the time doubles each time. A
+link that was up for longer has broken by another fault, and is as at first: else faults that come every few seconds
+would meet links that are still down from the one before.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class LinkDetector:
 
     def disconnected(self, now: float) -> None:
         """Notes that the link broke."""
-        if now - self._connected_s >= _STABLE * self.hold_s:
+        if now - self._connected_s >= max(_STABLE * self.times.hold_down_s, 2 * self.times.suspect_s):
             self.hold_s = self.times.hold_down_s
         self.may_connect_s = now + self.hold_s
         self.hold_s = min(2 * self.hold_s, self.times.hold_down_max_s)

@@ -46,7 +46,8 @@ class LinkHello:
     """The first thing that each end of a connection says.
 
     `sending` is the session in which the speaker last sent, `received` the one that it last received, up to `number`.
-    `credit` has the bytes that it takes on each lane, since that session began; in a new one, `window` bytes.
+    `credit` has the bytes that it takes on each lane, since that session began; in a new one, `window` bytes, and less
+    on the lanes in `credit_anew`, of which something that came before has not gone on.
     """
 
     sending: SessionName
@@ -54,6 +55,7 @@ class LinkHello:
     number: int
     window: int
     credit: tuple[tuple[int, int], ...] = ()
+    credit_anew: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class _Lane(Generic[T]):
     """The bytes sent and received on one lane since the session of each direction began.
 
     `credit` is what the neighbour takes, None where it has not said it yet. `taken` has come, `released` is dealt with,
-    and `told` is the limit that the neighbour knows, None where that is the window.
+    and `told` is the limit that the neighbour knows, None where that is the window. What is not dealt with when a
+    session ends counts against the credit of the next: `released` is then below zero.
     """
 
     __slots__ = ("acked", "credit", "number", "queue", "released", "sent", "taken", "told", "waiting")
@@ -106,18 +109,18 @@ class _Lane(Generic[T]):
         self.number = number
         self.queue: deque[tuple[int, T]] = deque()
         self.waiting = 0
+        self.taken = self.released = 0
+        self.told: int | None = None
         self.begin()
-        self.expect()
 
     def begin(self) -> None:
         """Begins a new session of what is sent."""
         self.sent = self.acked = 0
         self.credit: int | None = None
 
-    def expect(self) -> None:
-        """Begins a new session of what is received."""
-        self.taken = self.released = 0
-        self.told: int | None = None
+    def expect(self, told: int | None = None) -> None:
+        """Begins a new session of what is received, in which the neighbour was told this limit."""
+        self.taken, self.released, self.told = 0, self.released - self.taken, told
 
 
 class LinkSession(Generic[T]):
@@ -159,6 +162,7 @@ class LinkSession(Generic[T]):
         self._credit_part = -(-window // _CREDIT_PARTS)
         self._has_new_credit = False
         self._is_hello_void = False
+        self._told_anew: dict[int, int] = {}
         self._given_up: tuple[SessionName, int, int] | None = None
 
     # What is sent
@@ -278,15 +282,14 @@ class LinkSession(Generic[T]):
         """True if credit was given back that the neighbour has not been told of."""
         return self._has_new_credit
 
-    def ack(self, frames: int = 1) -> LinkAck | None:
-        """Returns the acknowledgement to write now; None where it would be of fewer frames, and of no credit."""
-        is_due = self._number_received >= self._number_told + frames or self._has_new_credit
-        if not is_due or not self.is_connected:
+    def ack(self) -> LinkAck | None:
+        """Returns the acknowledgement to write now; None where there is nothing to acknowledge."""
+        if not self.owes_ack or not self.is_connected:
             return None
         credit: list[tuple[int, int]] = []
         for lane in self._lanes.values():
-            limit = lane.released + self.window
-            if lane.released and limit != lane.told:
+            limit = self._limit(lane)
+            if limit != (self.window if lane.told is None else lane.told):
                 lane.told = limit
                 credit.append((lane.number, limit))
         self._has_new_credit = False
@@ -302,11 +305,15 @@ class LinkSession(Generic[T]):
             raise RuntimeError("a link session says hello only while it is not connected")
         self._is_hello_void = False
         self._number_told = self._number_received
-        used = sorted((lane for lane in self._lanes.values() if lane.taken), key=lambda lane: lane.number)
+        lanes = [lane for _, lane in sorted(self._lanes.items())]
+        used = [lane for lane in lanes if lane.taken or lane.told is not None]
         for lane in used:
-            lane.told = lane.released + self.window
-        credit = tuple((lane.number, lane.released + self.window) for lane in used)
-        return LinkHello(self.sending, self.received, self._number_received, self.window, credit)
+            lane.told = self._limit(lane)
+        credit = tuple((lane.number, self._limit(lane)) for lane in used)
+        owing = ((lane.number, lane.taken - lane.released) for lane in lanes if lane.taken > lane.released)
+        self._told_anew = {number: max(0, self.window - owed) for number, owed in owing}
+        anew = tuple(self._told_anew.items())
+        return LinkHello(self.sending, self.received, self._number_received, self.window, credit, anew)
 
     def connect(self, hello: LinkHello) -> Resumption[T]:
         """Begins a connection with what the neighbour said first, after it was sent this end's own hello."""
@@ -328,6 +335,7 @@ class LinkSession(Generic[T]):
             return Resumption(True, is_received_resumed, acknowledged, came_after_all=came_after_all)
         lost, unsent = tuple(self._unacked), self._take_waiting()
         self._begin()
+        self._take_credit(hello.credit_anew)
         return Resumption(False, is_received_resumed, lost=lost, unsent=unsent, came_after_all=came_after_all)
 
     def disconnect(self) -> None:
@@ -365,9 +373,9 @@ class LinkSession(Generic[T]):
         """Expects a new session of the neighbour's direction."""
         self.received = name
         self._number_received = self._number_told = 0
-        self._unreleased_bytes = 0
         for lane in self._lanes.values():
-            lane.expect()
+            lane.expect(self._told_anew.get(lane.number))
+            self._has_new_credit |= lane.told is not None and lane.told != self._limit(lane)
 
     def _settle(self, hello: LinkHello) -> int:
         """Returns how many of the frames that were given up the neighbour says it has."""
@@ -401,6 +409,10 @@ class LinkSession(Generic[T]):
         if lane is None:
             lane = self._lanes[number] = _Lane(number)
         return lane
+
+    def _limit(self, lane: _Lane[T]) -> int:
+        """Returns the bytes that the neighbour may have sent on a lane since the session began."""
+        return max(0, lane.released + self.window)
 
     def _sendable(self, lane: _Lane[T]) -> int:
         """Returns the bytes that may have been sent on a lane since the session began. More than a window is never kept

@@ -16,7 +16,7 @@ from struct import Struct, pack, unpack_from
 from typing import Any, Final
 
 from surecast.errors import ConfigurationError, PeerError
-from surecast.protocol.codec import U16, U32, Form, Layout, many, pair, sized
+from surecast.protocol.codec import BOOL, U16, U32, Form, Layout, many, pair, sized
 from surecast.protocol.filters import Value
 from surecast.protocol.mqtt.batches import PublishBatch
 from surecast.protocol.mqtt.topics import validate_topic_name
@@ -71,17 +71,22 @@ class _ValueForm(Form):
 _BYTES: Final = sized(4)
 _NAME: Final = sized(2, is_text=True)
 _ATTRIBUTES: Final[Layout[Any]] = Layout(
-    "attributes of events", dict, each=many(many(pair(_NAME, _ValueForm()), U16, dict), U32)
+    "attributes of events",
+    dict,
+    is_whole=BOOL,
+    names=many(_NAME, U16),
+    each=many(many(pair(_NAME, _ValueForm()), U16, dict), U32),
 )
 
 
-class _Each:
+class _Attributes:
     """Attributes as their layout writes them."""
 
-    __slots__ = ("each",)
+    __slots__ = ("each", "is_whole", "names")
 
-    def __init__(self, each: Sequence[Mapping[str, Value]]):
-        self.each = [[*attributes.items()] for attributes in each]
+    def __init__(self, batch: EventBatch):
+        self.is_whole, self.names = batch.names is None, batch.names or ()
+        self.each = [[*attributes.items()] for attributes in batch.attributes]
 
 
 def event_bytes(events: Events) -> int:
@@ -94,8 +99,9 @@ def event_bytes(events: Events) -> int:
     batch = events.batch
     body = batch.body
     size = _HEAD.size + len(_names(events))
-    if batch.attributes:
-        size += 4 + sum(map(_attributes_bytes, batch.attributes))
+    if batch.attributes or batch.names is not None:
+        size += 7 + sum(2 + len(name.encode()) for name in batch.names or ())
+        size += sum(map(_attributes_bytes, batch.attributes))
     if body is not None:
         size += body.size
         if isinstance(body, PublishBatch | MessageRun) and not _is_equal(body.ends):
@@ -119,7 +125,8 @@ def event_parts(events: Events) -> tuple[bytes, bytes]:
     batch, body = events.batch, events.batch.body
     first = batch.first
     names = _names(events)
-    attributes = _ATTRIBUTES.encode(_Each(batch.attributes)) if batch.attributes else b""
+    has_attributes = batch.attributes or batch.names is not None
+    attributes = _ATTRIBUTES.encode(_Attributes(batch)) if has_attributes else b""
     kind, is_equal, ends, data = _NO_BODY, _EQUAL, b"", b""
     if isinstance(body, PublishBatch | MessageRun):
         kind = _RUN if isinstance(body, MessageRun) else _PLAIN_5 if body.version_5 else _PLAIN
@@ -157,9 +164,11 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
     read = _read_names if names_bytes <= _NAMES_KEPT_BYTES_MAX else _read_names.__wrapped__
     origin, attempt, topic, publisher = read(names)
     attributes: tuple[Mapping[str, Value], ...] = ()
+    looked_for: tuple[str, ...] | None = None
     if attributes_bytes:
-        attributes = _ATTRIBUTES.decode(data[attributes_at:ends_at])["each"]
-        if len(attributes) != count:
+        row = _ATTRIBUTES.decode(data[attributes_at:ends_at])
+        attributes, looked_for = row["each"], None if row["is_whole"] else row["names"]
+        if attributes and len(attributes) != count:
             raise PeerError(f"events: {count}, with the attributes of {len(attributes)}")
     body = _read_body(kind, data, ends_at, count, flags & _EQUAL, topic) if kind else None
     if not kind and len(data) > ends_at:
@@ -168,7 +177,7 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
         tree,
         EventBatch(
             EventId(origin, incarnation, number), count, topic, published_s - ahead_s, expires_s - ahead_s,
-            flags >> 1, attributes, body, publisher,
+            flags >> 1, attributes, body, publisher, looked_for,
         ),
         attempt,
     )  # fmt: skip

@@ -103,7 +103,8 @@ _HELLO_LAYOUT: Final = Layout(
     broker=TEXT,
     to=TEXT,
     link=Layout(
-        "link", LinkHello, sending=_SESSION, received=_SESSION, number=U64, window=U64, credit=_CREDIT
+        "link", LinkHello, sending=_SESSION, received=_SESSION, number=U64, window=U64, credit=_CREDIT,
+        credit_anew=_CREDIT,
     ),
 )  # fmt: skip
 _PLAIN: Final[dict[type, tuple[int, Layout[Any]]]] = {

@@ -14,6 +14,7 @@ from surecast.errors import PeerError
 from surecast.protocol.demand import (
     LOCAL,
     DemandFrame,
+    DemandTable,
     JointFilter,
     Subscription,
     SubscriptionKey,
@@ -95,7 +96,7 @@ class NodeDemand:
 
     def wanted_by(self, neighbour: str, tree: int) -> list[JointFilter]:
         """Returns what a neighbour has announced on a tree, sorted."""
-        return (self._trees.get(tree) or self._subscriptions[tree]).table.held[neighbour].filters()
+        return self._table(tree).held[neighbour].filters()
 
     def sums(self, neighbour: str, tree: int) -> tuple[int, int | None]:
         """Returns sums of hashes over what a neighbour has announced on a tree, and over what was announced to it."""
@@ -104,7 +105,7 @@ class NodeDemand:
 
     def entries(self, neighbour: str, tree: int) -> int:
         """Returns how many filters a neighbour has announced on a tree."""
-        held = (self._trees.get(tree) or self._subscriptions[tree]).table.held.get(neighbour)
+        held = self._table(tree).held.get(neighbour)
         return 0 if held is None else held.size
 
     @property
@@ -114,9 +115,13 @@ class NodeDemand:
         tables += [subscriptions.table for subscriptions in self._subscriptions.values()]
         return sum(table.size - table.held[LOCAL].size for table in tables)
 
-    def attributes(self, tree: int) -> Container[str]:
-        """Returns the names of attributes that some filter on a tree asks for, or may ask for farther on."""
-        return (self._trees.get(tree) or self._subscriptions[tree]).table.carried
+    def attributes(self, tree: int) -> tuple[str, ...] | None:
+        """Returns the names of attributes that some filter on a tree asks for; None where others may farther on."""
+        return self._table(tree).names
+
+    def has_all(self, tree: int, names: tuple[str, ...]) -> bool:
+        """Returns whether the filters on a tree name no other attributes than these."""
+        return self._table(tree).has_all(names)
 
     def change(self, added: Iterable[JointFilter], removed: Iterable[JointFilter]) -> None:
         """Takes in a change of what the broker's own clients want."""
@@ -221,6 +226,9 @@ class NodeDemand:
                     self._trees[number].restore(neighbour, demand.get((number, neighbour), ()))
 
     # Inside
+
+    def _table(self, tree: int) -> DemandTable:
+        return (self._trees.get(tree) or self._subscriptions[tree]).table
 
     def _ways_around(self, tree: int, hop: str) -> list[tuple[tuple[str, ...], str]]:
         """Returns the detours on which demand goes around a neighbour: on a tree with a root not to those who, as this

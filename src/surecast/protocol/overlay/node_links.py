@@ -34,8 +34,6 @@ class NodeSettings:
     `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
     `custody_events_max`, `custody_bytes_max`: events of one tree in custody for one neighbour, and the bytes of their
     messages; beyond either no more are taken that it wants.
-    `ack_frames`: how many frames of a neighbour are acknowledged together; only where nothing waits for it may it be
-    more than one.
     """
 
     resume_s: float = 30.0
@@ -47,7 +45,6 @@ class NodeSettings:
     queue_bytes_max: int = 16 << 20
     custody_events_max: int = 100_000
     custody_bytes_max: int = 256 << 20
-    ack_frames: int = 1
 
 
 _KINDS: Final[dict[type, str]] = {
@@ -160,7 +157,7 @@ class NodeLinks:
                 session.release(tree, size)
         written: list[Written] = [*session.ready()]
         if acknowledges or written or session.owes_credit:
-            ack = session.ack(self._settings.ack_frames)
+            ack = session.ack()
             if ack is not None:
                 self.sent[neighbour]["acks"] += 1
                 written.append(ack)

@@ -44,7 +44,8 @@ class Body(Protocol):
 @dataclass(slots=True)
 class EventBatch:
     """Events of one publisher to one topic, with consecutive numbers. `attributes` has those of each event, as far as
-    some announced filter names them; it is empty where no event has any. `publisher` names the publisher's session.
+    some announced filter names them; it is empty where no event has any. `names` are those that the home broker looked
+    for, None if all: a filter that it had not heard of may ask for more. `publisher` names the publisher's session.
 
     >>> batch = EventBatch(EventId("b1", 1, 10), 3, "stock", published_s=0.0, qos=1)
     >>> batch.part(1, 3).first.number, batch.part(1, 3).count
@@ -60,6 +61,7 @@ class EventBatch:
     attributes: tuple[Mapping[str, Value], ...] = ()
     body: Body | None = None
     publisher: str = ""
+    names: tuple[str, ...] | None = None
 
     def part(self, start: int, stop: int) -> EventBatch:
         """Returns the events from one place up to another."""

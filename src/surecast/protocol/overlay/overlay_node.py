@@ -135,9 +135,11 @@ class OverlayNode:
         body: Body | None = None,
         publisher: str = "",
         is_delivered: bool = False,
+        names: tuple[str, ...] | None = None,
     ) -> EventBatch | None:
         """Takes events of a client of this broker; returns them with their identity, None where it is full. Where the
-        core has delivered them to the broker's own clients, they are for neighbours alone, and taken in any case."""
+        core has delivered them to the broker's own clients, they are for neighbours alone, and taken in any case.
+        `names` are the attributes that were looked for, None if all."""
         tree = self.plan.tree_of(topic)
         parts = self._parts[tree]
         is_assured = parts.custody and qos > 0
@@ -146,7 +148,7 @@ class OverlayNode:
             return None
         first = EventId(self.name, self.incarnation, self._number)
         self._number += count
-        batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body, publisher)
+        batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body, publisher, names)
         self.accounts.published += count
         if not self._demand.is_advertised(tree, topic):
             self.accounts.unadvertised += count
@@ -164,8 +166,8 @@ class OverlayNode:
         tree = self.plan.tree_of(topic)
         return self._is_congested(tree, LOCAL) and self._is_congested(tree, LOCAL, self._demand.takers(tree, topic))
 
-    def attributes(self, topic: str) -> Container[str]:
-        """Returns the names of attributes that some filter on the tree of a topic asks for."""
+    def attributes(self, topic: str) -> tuple[str, ...] | None:
+        """Returns the names of attributes that some filter on the tree of a topic asks for; None for all."""
         return self._demand.attributes(self.plan.tree_of(topic))
 
     def wanted_by(self, neighbour: str, tree: int) -> list[JointFilter]:
@@ -410,6 +412,8 @@ class OverlayNode:
         demand = self._demand.find(tree, batch.topic, now)
         if not demand.conditional:
             return [(batch, demand.always)]
+        if batch.names is not None and not self._demand.has_all(tree, batch.names):
+            return [(batch, demand.possible())]  # the home brokers of the subscribers decide
         if not batch.attributes:
             return [(batch, demand.neighbours({}))]
         if batch.count == 1:

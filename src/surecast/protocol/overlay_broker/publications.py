@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from math import inf, isfinite
 from typing import Final
 
@@ -17,6 +17,16 @@ __all__ = ["publish"]
 
 _BATCH_BYTES_MAX: Final = 256 << 10
 _BATCH_EVENTS_MAX: Final = 1 << 14
+
+
+class _EveryName:
+    """Contains every name."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+
+_EVERY_NAME: Final = _EveryName()
 
 
 def publish(node: OverlayNode, publications: Iterable[Publication], now: float) -> dict[str, dict[str, None]]:
@@ -60,22 +70,22 @@ def _publish_run(node: OverlayNode, messages: list[Message], publishers: dict[st
     first = messages[0]
     names = node.attributes(first.topic)
     for part in _portions(messages):
+        has_properties = any(message.properties for message in part)
+        asked = _EVERY_NAME if names is None else names
+        is_asked = has_properties and (names is None or len(names) > 0)
         node.publish(
             first.topic,
             len(part),
             first.published_at,
             expires_s=first.expires_at,
             qos=first.qos,
-            attributes=tuple([attributes_of(message, names) for message in part]) if _has_any(names, part) else (),
+            attributes=tuple([attributes_of(message, asked) for message in part]) if is_asked else (),
+            names=names if has_properties else None,
             body=MessageRun.of([_batched(message) for message in part]),
             publisher=first.publisher,
             is_delivered=True,
         )
     publishers.setdefault(first.topic, {})[first.publisher] = None
-
-
-def _has_any(names: Container[str], messages: list[Message]) -> bool:
-    return bool(names) and any(message.properties for message in messages)
 
 
 def _batched(message: Message) -> BatchedMessage:

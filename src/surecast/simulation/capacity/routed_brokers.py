@@ -26,13 +26,13 @@ _Sent: TypeAlias = list[tuple[int, Message]]
 
 _BYTES_MAX: Final = 1 << 60
 _ACK_FRAMES: Final = 64
+"""So many messages of neighbours are acknowledged together: nobody waits for it."""
 _SETTINGS: Final = NodeSettings(
     resume_s=inf,
     refresh_s=inf,
     grace_s=inf,
     window_bytes=_BYTES_MAX,
     queue_bytes_max=_BYTES_MAX,
-    ack_frames=_ACK_FRAMES,
 )
 """The queues of a run stand before the brokers: links take all at once. Nothing is refreshed."""
 
@@ -109,7 +109,7 @@ class RoutedBroker:
         sent: _Sent = []
         for hop, link in self._links.items():
             if hop in unwritten or tells_all:
-                for written in self.node.output(hop):
+                for written in self.node.output(hop, acknowledges=tells_all):
                     if isinstance(written, LinkAck):
                         self._neighbours[hop].node.receive(self.node.name, written, 0.0)
                     else:

@@ -113,7 +113,6 @@ def _settings(system: System, plan: OverlayPlan, options: Options, interval_s: f
     timeout_s = tolerance.subscription_timeout
     if timeout_s is None or options.refresh_s is not None:
         timeout_s = 3 * interval_s if interval_s else inf
-    has_custody = any(scheme_parts(tree.scheme).custody for tree in plan.trees)
     by_link = any(tree.refresh == "link" for tree in plan.trees)
     return NodeSettings(
         resume_s=0.0,
@@ -121,9 +120,6 @@ def _settings(system: System, plan: OverlayPlan, options: Options, interval_s: f
         timeout_s=timeout_s,
         retransmission_interval_s=_given(options.retransmission_s, tolerance.retransmission_interval),
         custody_events_max=1_000_000,
-        ack_frames=1
-        if has_custody
-        else 256,  # where nothing waits for acknowledgements they take time and tell nothing
     )
 
 

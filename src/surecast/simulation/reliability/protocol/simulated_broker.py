@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from surecast.protocol.demand import JointFilter
 from surecast.protocol.overlay.node_accounts import NodeAccounts
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.overlay_frames import EventBatch
 from surecast.protocol.overlay.overlay_node import OverlayNode
-from surecast.protocol.overlay.overlay_plan import OverlayPlan
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.simulation.experiment import Machine
 from surecast.simulation.experiment.clock import TIMERS, Clock
 from surecast.simulation.reliability.protocol.network import NOTIFICATION, RETRANSMISSION, SUBSCRIPTION, Network
 
 __all__ = ["SimulatedBroker"]
+
+_ACK_TURNS: Final = 256
 
 
 class SimulatedBroker(Machine):
@@ -49,6 +51,8 @@ class SimulatedBroker(Machine):
         self._timer_s = inf
         self._starts = 0
         self._sent = [0, 0, 0]
+        self._turns = 0
+        self._has_custody = any(scheme_parts(tree.scheme).custody for tree in plan.trees)
         self.node: OverlayNode | None = None
         self.start()
 
@@ -98,10 +102,16 @@ class SimulatedBroker(Machine):
         for batch in node.take_deliveries():
             self._deliver(self, batch)
         hops = dict.fromkeys(node.unwritten)
-        if heard:
+        acknowledges = self._has_custody
+        if acknowledges and heard:
             hops[heard] = None
+        elif not acknowledges:  # nobody waits for acknowledgements: they go now and then, to all
+            self._turns += 1
+            acknowledges = not self._turns % _ACK_TURNS
+            if acknowledges:
+                hops |= dict.fromkeys(self.neighbours)
         for hop in sorted(hops) if len(hops) > 1 else hops:
-            written = node.output(hop)
+            written = node.output(hop, acknowledges)
             if written:
                 self._network.send(self.name, hop, written)
         timer_s = node.next_timer()
