@@ -169,7 +169,8 @@ neither; buffering needs one of the first two to keep events over a restart."""
     suspect: PositiveDuration = 0.5
     """Silence after which a neighbour is taken for down."""
     hold_down: PositiveDuration = 0.1
-    """Time for which a link stays down at least once it has broken; it doubles while the link goes on breaking,"""
+    """Time for which a link stays down at least once it has broken. It doubles each time that the link breaks as soon \
+as it is up (within ten times as long, or twice `suspect`),"""
     hold_down_max: PositiveDuration = 30.0
     """up to this."""
     resume: Duration = 30.0
