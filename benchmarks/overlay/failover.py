@@ -10,6 +10,7 @@ from pathlib import Path
 from benchmarks.broker.contestants import HOST
 from benchmarks.overlay.clients import clients
 from benchmarks.overlay.contestants import FAIL_OVER, Stable
+from benchmarks.overlay.gap_trace import explain, waited_s
 from benchmarks.overlay.rows import Book, Row, Task
 from benchmarks.overlay.steady import Steady
 from benchmarks.overlay.systems import TOPIC, Overlay
@@ -87,12 +88,14 @@ def _fault(overlay: Overlay, kind: str, number: int) -> Row:
         steady.longest_pause_s = 0.0
         begin = time.perf_counter()
         (overlay.kill if kind == "kill" else overlay.freeze)(victim)
+        died_s = time.perf_counter() - begin
+        """Until a killed process has ended, and its connections with it."""
         try:
             _run_until_flow(steady, begin)
         finally:
             healed = time.perf_counter()
             (overlay.restart if kind == "kill" else overlay.thaw)(victim)
-        pause_s = steady.longest_pause_s
+        pause_s, steady.longest_pause_s = steady.longest_pause_s, 0.0
         _run_until_back(steady, overlay.ports[victim])
         steady.run(_AFTER_S)
         ended = time.perf_counter()
@@ -100,13 +103,20 @@ def _fault(overlay: Overlay, kind: str, number: int) -> Row:
     finally:
         steady.close()
     lost, acknowledged_lost = steady.lost()
-    gap_s = steady.longest_gap_s(begin, healed)
+    gap, back = steady.longest_gap(begin, healed), steady.longest_gap(healed, ended)
+    gap_s, traces = gap[1] - gap[0], overlay.traces()
+    silent_s = 0.0 if kind == "kill" else overlay.suspects_after_s
     return {
         "victim": victim,
         "fault_s": healed - begin,
         "gap_s": gap_s,
-        "gap_after_s": steady.longest_gap_s(healed, ended),
+        "gap_after_s": back[1] - back[0],
         "generator_pause_s": pause_s,
+        "died_s": died_s if kind == "kill" else 0.0,
+        "waited_s": max(waited_s(traces, (max(gap[0], begin + silent_s), gap[1]), besides=victim), pause_s),
+        "waited_after_s": max(waited_s(traces, back), steady.longest_pause_s),
+        "trace": explain(traces, gap, begin),
+        "trace_after": explain(traces, back, healed),
         "qos": qos,
         "sent": steady.count,
         "lost": lost,
@@ -114,7 +124,8 @@ def _fault(overlay: Overlay, kind: str, number: int) -> Row:
         "doubled": steady.doubled(),
         "disordered": steady.disordered(),
         "unacknowledged": steady.unacknowledged(),
-        "said": f"{victim}, gap {1e3 * gap_s:,.1f} ms, {lost} of {steady.count} lost, {steady.doubled()} doubled",
+        "said": f"{victim}, gap {1e3 * gap_s:,.1f} ms, when it was back {1e3 * (back[1] - back[0]):,.1f} ms, "
+        f"{lost} of {steady.count} lost, {steady.doubled()} doubled",
     }
 
 

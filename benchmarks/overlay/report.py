@@ -131,23 +131,50 @@ def _recovery(rows: Sequence[Row]) -> None:
 
 
 def _fail_over(rows: Sequence[Row]) -> None:
-    print("Diamond, 1,000 events/s; the longest time without an event, ms\n")
-    lines = []
+    print("Diamond, 1,000 events/s; the longest time without an event, ms. Undisturbed are faults in which no process")
+    print(f"waited more than {1e3 * _DISTURBED_S:g} ms for a processor meanwhile, and a killed one had ended by then\n")
+    gaps, books = [], []
     for kind in _names(rows, "kind"):
         for system in _systems(pick(rows, kind=kind)):
             some = pick(rows, kind=kind, system=system)
-            gaps = sorted(1e3 * row["gap_s"] for row in some)
-            back = sorted(1e3 * row["gap_after_s"] for row in some)
-            lines.append([
-                kind, system, str(len(some)), f"QoS {some[0]['qos']}" if some[0]["qos"] else "-",
-                show(statistics.median(gaps), ",.1f"), show(gaps[-2] if len(gaps) > 1 else math.nan, ",.1f"),
-                show(gaps[-1], ",.1f"), show(back[-1], ",.1f"),
-                f"{sum(row['sent'] for row in some):,}", _sum_most(some, "lost"), _sum_most(some, "acknowledged_lost"),
-                _sum_most(some, "doubled"), show(1e3 * max(row["generator_pause_s"] for row in some), ".1f"),
+            for when, name, waited in _GAPS:
+                gaps.append([kind, system, when, "all", *_gaps(some, name, kind)])
+                calm = [row for row in some if waited in row and _disturbance(row, waited) <= _DISTURBED_S]
+                if calm:
+                    gaps.append([kind, system, when, "undisturbed", *_gaps(calm, name, kind)])
+            qos, sent = some[0]["qos"], sum(row["sent"] for row in some)
+            books.append([
+                kind, system, f"QoS {qos}" if qos else "-", f"{sent:,}",
+                _sum_most(some, "lost"), _sum_most(some, "acknowledged_lost"), _sum_most(some, "doubled"),
+                _sum_most(some, "disordered"), show(1e3 * max(row["generator_pause_s"] for row in some), ".1f"),
+                show(1e3 * max(row.get("died_s", math.nan) for row in some), ".1f"),
             ])  # fmt: skip
-    head = ["faults", "", "median", "last but one", "longest", "longest when it is back", "events"]
-    tail = ["lost (most)", "of those taken over", "doubled (most)", "longest pause of the generator"]
-    table(["", "", *head, *tail], lines)
+    table(["", "", "", "", "faults", "within the aim", "median", "last but one", "longest"], gaps)
+    head = ["events", "lost (most)", "of those taken over", "doubled (most)", "out of order (most)"]
+    table(["", "", "", *head, "longest pause of the generator, ms", "longest until a killed one had ended, ms"], books)
+
+
+_DISTURBED_S = 0.01
+_GAPS = (("at the fault", "gap_s", "waited_s"), ("when it is back", "gap_after_s", "waited_after_s"))
+_AIMS_S = {"kill": 0.05, "freeze": 0.55}
+_AIM_BACK_S = 0.05
+
+
+def _disturbance(row: Row, waited: str) -> float:
+    died_s = row.get("died_s", 0.0) if waited == "waited_s" else 0.0
+    return max(row[waited], died_s)
+
+
+def _gaps(rows: Sequence[Row], name: str, kind: str) -> list[str]:
+    gaps = sorted(row[name] for row in rows)
+    aim_s = _AIMS_S[kind] if name == "gap_s" else _AIM_BACK_S
+    some = (statistics.median(gaps), gaps[-2] if len(gaps) > 1 else math.nan, gaps[-1])
+    within = sum(gap < aim_s for gap in gaps)
+    return [
+        str(len(gaps)),
+        f"{within} of {len(gaps)} below {1e3 * aim_s:.0f}",
+        *(show(1e3 * gap, ",.1f") for gap in some),
+    ]
 
 
 def _sum_most(rows: Sequence[Row], name: str) -> str:

@@ -142,16 +142,16 @@ class Steady:
         """The time from when it was to be sent to when it came, of every event that came."""
         return array("d", sorted(when - self.due(number) for when, number in self.arrivals if number >= self.first))
 
-    def longest_gap_s(self, begin: float, end: float) -> float:
-        """The longest time without an arrival that ends after `begin` and begins before `end`."""
+    def longest_gap(self, begin: float, end: float) -> tuple[float, float]:
+        """The longest time without an arrival that ends after `begin` and begins before `end`: from when to when."""
         times = sorted(when for when, _ in self.arrivals)
         last = max((when for when in times if when <= begin), default=begin)
         later = [when for when in times if when > begin]
         if not later or later[-1] < end:
             later.append(end)
-        longest = 0.0
+        longest = (last, last)
         for when in later:
-            longest = max(longest, when - last)
+            longest = max(longest, (last, when), key=lambda gap: gap[1] - gap[0])
             if when > end:
                 break
             last = when

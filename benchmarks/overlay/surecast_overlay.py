@@ -6,12 +6,14 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 from benchmarks.broker.contestants import HOST
 from benchmarks.broker.dialects import Dialect, Mqtt
 from benchmarks.broker.load import TOPIC_BYTES
 from benchmarks.broker.shapes import PAYLOAD_BYTES
+from benchmarks.overlay.gap_trace import read_traces
 from benchmarks.overlay.systems import Overlay
 from benchmarks.overlay.topology import Topology
 
@@ -34,6 +36,8 @@ _PROMISES = {
     "buffering": "QoS 1 acknowledged once the home broker has the event on disk (fsync), and so at every broker",
     "bypass-buffering": "as buffering, and events go around what has failed",
 }
+TRACED = "surecast, bypass"
+_TRACED_BROKER = Path(__file__).with_name("traced_broker.py")
 _STABLE_S = 2.1
 _SETTLED_WITHIN_S = 40.0
 _LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB", "subscriptions": 200_000}
@@ -44,6 +48,7 @@ class SurecastOverlay(Overlay):
     """`surecast broker --overlay FILE --name NAME`, one process for each broker."""
 
     fail_over_qos = 2
+    suspects_after_s = 0.5
 
     def __init__(self, name: str, topology: Topology, folder: Path, core: int | None):
         self.name = name
@@ -57,6 +62,7 @@ class SurecastOverlay(Overlay):
         for broker in topology.brokers:
             self.ports[broker] = int(overlay.mqtt_address(broker).rpartition(":")[2])
             self.link_ports[broker] = overlay.address(broker).port
+        self._trace_files = {broker: self.folder / f"{broker}.trace" for broker in topology.brokers}
         self._state = {broker: overlay.folder(broker) for broker in topology.brokers}
 
     def command(self, broker: str) -> list[str]:
@@ -69,7 +75,13 @@ class SurecastOverlay(Overlay):
             path = self.folder / f"{broker}.yaml"
             path.write_text(yaml.safe_dump(data), encoding="utf-8")
             path.chmod(0o600)
+        if self.name == TRACED:
+            return [sys.executable, str(_TRACED_BROKER), str(path), broker, str(self._trace_files[broker])]
         return [sys.executable, "-m", "surecast", "broker", "--overlay", str(path), "--name", broker]
+
+    def traces(self) -> dict[str, list[Any]]:
+        """What each broker has written down about failures."""
+        return read_traces(self._trace_files)
 
     def up(self) -> None:
         """Starts every broker, on all cores; the one that they are to work on is theirs from then on."""

@@ -12,6 +12,7 @@ import time
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from benchmarks.broker.contestants import HOST, UnavailableError, pinned, processor_s, start_process
 from benchmarks.broker.dialects import Dialect, Mqtt, Nats
@@ -39,6 +40,8 @@ class Overlay(ABC):
     """Neighbours and clients dial the same port."""
     nice = 0
     """The priority of all brokers and of the generator; below 0 what else the machine does disturbs less."""
+    suspects_after_s = 0.0
+    """Silence after which a broker is taken for down: who waits for a processor meanwhile makes nobody wait."""
     fail_over_qos = 0
     """The QoS of events while brokers fail."""
 
@@ -112,6 +115,10 @@ class Overlay(ABC):
     def thaw(self, broker: str) -> None:
         """Lets a stopped broker go on."""
         self.processes[broker].send_signal(signal.SIGCONT)
+
+    def traces(self) -> dict[str, list[Any]]:
+        """What each broker wrote down about failures, where it does."""
+        return {}
 
     def settle(self) -> None:
         """Waits until all links are there again after a fault, so that each fault is the only one."""

@@ -97,11 +97,11 @@ def test_what_is_lost_or_doubled_is_counted(steady: Any) -> None:
 def test_a_pause_is_a_gap() -> None:
     steady = Steady(None, None, 1_000.0)  # type: ignore[arg-type]
     steady.arrivals = [(when, 0) for when in (1.0, 1.1, 1.5, 1.6, 3.0)]
-    assert steady.longest_gap_s(1.05, 2.0) == pytest.approx(1.4), "a pause that goes on behind the end counts whole"
-    assert steady.longest_gap_s(1.05, 1.55) == pytest.approx(0.4)
-    assert steady.longest_gap_s(1.2, 1.3) == pytest.approx(0.4), "a pause counts from the last event before it"
-    assert steady.longest_gap_s(2.5, 4.0) == pytest.approx(1.4)
-    assert steady.longest_gap_s(3.5, 4.0) == pytest.approx(1.0), "nothing came any more"
+    assert steady.longest_gap(1.05, 2.0) == (1.6, 3.0), "a pause that goes on behind the end counts whole"
+    assert steady.longest_gap(1.05, 1.55) == (1.1, 1.5)
+    assert steady.longest_gap(1.2, 1.3) == (1.1, 1.5), "a pause counts from the last event before it"
+    assert steady.longest_gap(2.5, 4.0) == (1.6, 3.0)
+    assert steady.longest_gap(3.5, 4.0) == (3.0, 4.0), "nothing came any more"
 
 
 def zenoh_push(payload: bytes, *, named: bool, timed: bool, encoded: bool) -> bytes:

@@ -30,7 +30,9 @@ from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 from surecast.protocol.overlay_broker import LinkConnection, LocalTraffic, OverlayBroker
 
 TOPICS = ("a/1", "a/2", "b/1")
-SMALL = NodeSettings(resume_s=20.0, refresh_s=30.0, grace_s=2.0, window_bytes=2_000, queue_bytes_max=200_000)
+SMALL = NodeSettings(
+    resume_s=20.0, refresh_s=30.0, grace_s=2.0, reconnect_s=1.0, window_bytes=2_000, queue_bytes_max=200_000
+)
 
 
 class Client:

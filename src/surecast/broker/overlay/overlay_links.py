@@ -1,7 +1,8 @@
 """The links of a broker: a listener for the neighbours that dial, a task for each neighbour that is dialled, detectors.
 
 The first broker of a link dials the other one, and dials again whenever the link is down, ever less often up to once a
-second. A neighbour that dials anew knows that its former connection is over, so a new connection replaces the old one.
+second, and at once when another broker reaches it again. A neighbour that dials anew knows that its former connection
+is over, so a new connection replaces the old one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from surecast.broker.listeners import bind
@@ -56,6 +58,10 @@ class NeighbourLink:
         self.bytes_out = 0
         self.timer: asyncio.TimerHandle | None = None
         self.wake = asyncio.Event()
+        self.is_reached = False
+        """Whether there was a way to the neighbour when the link was last looked at while it was down."""
+        self.appeared = asyncio.Event()
+        """Set when somebody else has a link to the neighbour again: it is worth dialling."""
 
     @property
     def is_up(self) -> bool:
@@ -118,6 +124,7 @@ class OverlayLinks:
             neighbour: NeighbourLink(neighbour, neighbour in dialled, times)
             for neighbour in overlay.plan.neighbours(name)
         }
+        self._dialled = [link for link in self.links.values() if link.dials]
         self._sockets: list[socket.socket] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._accepting: set[asyncio.Task[None]] = set()
@@ -140,7 +147,7 @@ class OverlayLinks:
         loop = asyncio.get_running_loop()
         for sock in self._sockets:
             loop.add_reader(sock, self._accept, sock)
-        self._tasks = [loop.create_task(self._keep_dialling(link)) for link in self.links.values() if link.dials]
+        self._tasks = [loop.create_task(self._keep_dialling(link)) for link in self._dialled]
 
     async def stop(self) -> None:
         """Ends all links; what was handed to them was sent before."""
@@ -231,7 +238,16 @@ class OverlayLinks:
         finally:
             if connection.is_up and link.transport is not transport:
                 self._opened(link, transport)
+            self._look_for_dialled()
             self._turn()
+
+    def _look_for_dialled(self) -> None:
+        """Has neighbours dialled at once that somebody else reaches again."""
+        for link in self._dialled:
+            if link.transport is None:
+                was_reached, link.is_reached = link.is_reached, self._broker.node.reaches(link.neighbour)
+                if link.is_reached and not was_reached:
+                    link.appeared.set()
 
     def caught_up(self, transport: LinkTransport) -> None:
         """A neighbour takes bytes again."""
@@ -344,8 +360,11 @@ class OverlayLinks:
                 await link.wake.wait()
                 continue
             # A random part keeps brokers that were cut off together from dialling in step.
-            await asyncio.sleep(wait_s * random.uniform(0.5, 1.0))
-            wait_s = min(2 * wait_s, BACKOFF_MAX_S)
+            pause_s, wait_s = wait_s * random.uniform(0.5, 1.0), min(2 * wait_s, BACKOFF_MAX_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(link.appeared.wait(), pause_s)
+                wait_s = BACKOFF_MIN_S
+            link.appeared.clear()
 
     async def _dial(self, link: NeighbourLink) -> None:
         """Dials a neighbour once; returns when the link is up or has failed."""

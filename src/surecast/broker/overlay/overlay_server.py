@@ -150,6 +150,7 @@ def node_settings(overlay: OverlayFile) -> NodeSettings:
         refresh_s=overlay.refresh,
         timeout_s=overlay.timeout,
         retransmission_interval_s=overlay.retransmission,
+        reconnect_s=overlay.suspect,
         window_bytes=int(overlay.window),
         queue_bytes_max=int(overlay.queue_size),
         custody_events_max=overlay.custody,

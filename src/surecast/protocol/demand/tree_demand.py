@@ -129,6 +129,10 @@ class TreeDemand:
         announced = self._announced.get(neighbour)
         return None if announced is None else announced.root[2]
 
+    def is_compared(self, neighbour: str) -> bool:
+        """Returns whether all is known that a neighbour wants: since it came up, or for as long as it was not lost."""
+        return self._synced.get(neighbour, True)
+
     def local(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> _Outgoing:
         """Takes in a change of the demand of the broker's own clients; returns what to send to whom."""
         gone = tuple([joint for joint in removed if joint.content.satisfiable])

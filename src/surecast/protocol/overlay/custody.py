@@ -136,6 +136,11 @@ class Custody:
         """Returns what waits for the acknowledgement of a neighbour, oldest first."""
         return list(self._by_hop.get(hop, {}).values())
 
+    def newest_for(self, hop: str) -> EventId | None:
+        """Returns the last events that wait for the acknowledgement of a neighbour, by their first one; None where
+        none do."""
+        return next(reversed(self._by_hop.get(hop, {})), None)
+
     def unsent(self, hop: str, tree: int) -> Iterator[HeldBatch]:
         """Yields what is not on the link to a neighbour, oldest first; from then on it counts as sent."""
         unsent = self._unsent.get((hop, tree), {})

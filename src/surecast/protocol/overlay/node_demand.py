@@ -173,6 +173,10 @@ class NodeDemand:
             if number in self._trees:
                 self._tell(number, self._trees[number].compare(neighbour, is_resumed=is_resumed))
 
+    def is_compared(self, neighbour: str) -> bool:
+        """Returns whether the demand of a neighbour is known on all trees whose demand is compared by link."""
+        return all(demand.is_compared(neighbour) for demand in self._trees.values())
+
     def settle(self) -> None:
         """Ends the grace period: comparisons are answered with what is known."""
         for number, adverts in self._adverts.items():

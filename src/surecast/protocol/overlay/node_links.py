@@ -31,6 +31,7 @@ class NodeSettings:
     `timeout_s`: age at which a subscription that was not refreshed from end to end is taken out.
     `retransmission_interval_s`: time between two transmissions of an event in custody; 0 sends it at every link-up.
     `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
+    `reconnect_s`: how long a neighbour that others reach again has to come up here, before events go around to it.
     `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
     `custody_events_max`, `custody_bytes_max`: events of one tree in custody for one neighbour, and the bytes of their
     messages; beyond either no more are taken that it wants.
@@ -41,6 +42,7 @@ class NodeSettings:
     timeout_s: float = 180.0
     retransmission_interval_s: float = 0.0
     grace_s: float = 5.0
+    reconnect_s: float = 0.0
     window_bytes: int = 4 << 20
     queue_bytes_max: int = 16 << 20
     custody_events_max: int = 100_000

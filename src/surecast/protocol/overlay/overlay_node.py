@@ -41,6 +41,7 @@ from surecast.protocol.overlay.overlay_frames import (
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
 from surecast.protocol.overlay.retransmission import Retransmission
+from surecast.protocol.overlay.returning import ReturningNeighbours
 from surecast.protocol.overlay.unseen import runs_of, take_unseen
 
 __all__ = ["OverlayNode"]
@@ -95,6 +96,11 @@ class OverlayNode:
         self._demand = NodeDemand(
             name, plan, incarnation, settings, self._links, self._view, self.accounts, self.journal
         )
+        self._returning = ReturningNeighbours(self.custody)
+        self._unreached: dict[str, None] = {}
+        """The neighbours that are down, and to which no other way led when links were last looked at."""
+        self._reconnects_s: dict[str, float] = {}
+        """The neighbours that others reach again, with the time until which their own link may come up."""
         self._again = Retransmission(settings.retransmission_interval_s)
         self._attempts: dict[str, SeenEvents] = {}
         self._deliveries: list[EventBatch] = []
@@ -207,6 +213,8 @@ class OverlayNode:
         """A connection to a neighbour was made; `hello` is what it said first."""
         session = self._links.sessions[neighbour]
         resumption = session.connect(hello)
+        self._unreached.pop(neighbour, None)
+        self._reconnects_s.pop(neighbour, None)
         self._links.down_since.pop(neighbour, None)
         self.cuts.connected(neighbour, resumption)
         self.accounts.hops[neighbour].came_after_all(resumption.came_after_all)
@@ -222,47 +230,32 @@ class OverlayNode:
         self._pump(neighbour)
         for held in self._again.due_at_link_up(self.custody, neighbour):
             self._transmit(held, neighbour)
+        if self._has_detours and self._has_custody:
+            self._returning.begin(neighbour, now)
+            self._go_on_around(neighbour, now)
 
     def link_down(self, neighbour: str, now: float) -> None:
         """The connection to a neighbour broke, or the detector has given it up."""
         self._links.sessions[neighbour].disconnect()
+        self._returning.end(neighbour)
         self._links.down_since[neighbour] = now
         if self._has_detours:
             self._flood((self._view.link_changed(neighbour, is_up=False),), besides=neighbour)
             self._demand.view_changed()
         if not self.settings.resume_s or neighbour in self._links.stuck:
             self._give_up(neighbour)
-        for held in self.custody.waiting_for(neighbour):
-            self._detour_held(held, neighbour)
+        self._look_for(neighbour, now)
 
     def receive(self, neighbour: str, written: Written, now: float) -> None:
         """Takes in what came over a connection; PeerError where it breaks the rules, and the connection must end."""
         session = self._links.sessions[neighbour]
         if isinstance(written, LinkAck):
             self._acknowledged(neighbour, session.take_ack(written))
-            return
-        session.receive(written)
-        _, lane, size, frame = written
-        check_frame(self.plan, self.name, neighbour, frame, lane)
-        self.cuts.came(neighbour, frame)
-        if isinstance(frame, Events):
-            self.accounts.received += frame.batch.count
-            self._accept(frame, neighbour, now, size)
-        elif isinstance(frame, Detoured):
-            self._take_detour(frame, now)
-        elif isinstance(frame, LinkStates):
-            news = tuple(state for state in frame.states if self._has_detours and self._view.take(state))
-            if news:
-                self._flood(news, besides=neighbour)
-                self._demand.view_changed()
-                for hop in self._links.sessions:  # there may be a way now for what had none
-                    for held in self.custody.waiting_for(hop) if not self._links.is_up(hop) else ():
-                        self._detour_held(held, hop)
-        elif isinstance(frame, Marker):
-            self.cuts.take(neighbour, frame)
-        elif not isinstance(frame, UnknownFrame):
-            self._demand.receive(neighbour, frame, now)
-            self._end_overfull()
+        else:
+            session.receive(written)
+            self._take(neighbour, written, now)
+        if neighbour in self._returning:
+            self._go_on_around(neighbour, now)
 
     def output(self, neighbour: str, acknowledges: bool = True) -> list[Written]:
         """Returns what to write to a neighbour now; to be called after `journal` was committed. PeerError where it
@@ -280,6 +273,10 @@ class OverlayNode:
         session = self._links.sessions[neighbour]
         return session.is_connected and session.owes_ack
 
+    def reaches(self, neighbour: str) -> bool:
+        """Returns whether there is a way to a neighbour, over its link or around it, as far as links are known here."""
+        return self._view.path_to(neighbour) is not None
+
     def kept_for(self, neighbour: str) -> tuple[NumberedFrame[Frame], ...]:
         """Returns what was sent to a neighbour and not acknowledged yet."""
         return self._links.sessions[neighbour].kept
@@ -289,7 +286,9 @@ class OverlayNode:
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next."""
         again_s = self._again.next_timer(self.custody)
-        return min(self._settles_s, self._refreshes_s, self.custody.next_timer(), self._links.next_timer(), again_s)
+        reconnects_s = min(self._reconnects_s.values(), default=inf)
+        links_s = min(reconnects_s, self._links.next_timer())
+        return min(self._settles_s, self._refreshes_s, links_s, self.custody.next_timer(), again_s)
 
     def tick(self, now: float) -> None:
         """Does what is due."""
@@ -301,6 +300,9 @@ class OverlayNode:
             self._links.find_stuck()
             self._demand.refresh_all(now)
         self._end_overfull()
+        for neighbour in [hop for hop, until_s in self._reconnects_s.items() if now >= until_s]:
+            del self._reconnects_s[neighbour]
+            self._look_for(neighbour, now)
         for neighbour, since_s in list(self._links.down_since.items()):
             if now >= since_s + self.settings.resume_s:
                 self._give_up(neighbour)
@@ -320,6 +322,48 @@ class OverlayNode:
             self.accounts.hops[hop].offered += self.custody.events_unsent(hop)
 
     # Inside
+
+    def _take(self, neighbour: str, written: NumberedFrame[Frame], now: float) -> None:
+        _, lane, size, frame = written
+        check_frame(self.plan, self.name, neighbour, frame, lane)
+        self.cuts.came(neighbour, frame)
+        if isinstance(frame, Events):
+            self.accounts.received += frame.batch.count
+            self._accept(frame, neighbour, now, size)
+        elif isinstance(frame, Detoured):
+            self._take_detour(frame, now)
+        elif isinstance(frame, LinkStates):
+            news = tuple(state for state in frame.states if self._has_detours and self._view.take(state))
+            if news:
+                self._flood(news, besides=neighbour)
+                self._demand.view_changed()
+                for hop in self._links.sessions:  # there may be a way now for what had none
+                    if not self._links.is_up(hop):
+                        self._look_for(hop, now)
+        elif isinstance(frame, Marker):
+            self.cuts.take(neighbour, frame)
+        elif not isinstance(frame, UnknownFrame):
+            self._demand.receive(neighbour, frame, now)
+            self._end_overfull()
+
+    def _look_for(self, hop: str, now: float) -> None:
+        """Sends what is in custody for a neighbour that is down around it, on ways that there may be now.
+
+        One that nobody reached was down, or frozen. When it is back its own link is made in a moment, so that events
+        go on to those behind it until then: the neighbour would have them wait behind all that it missed."""
+        if self._view.path_to(hop) is None:
+            self._unreached[hop] = None
+            self._reconnects_s.pop(hop, None)
+        elif hop in self._unreached:
+            del self._unreached[hop]
+            if self.settings.reconnect_s:
+                self._reconnects_s[hop] = now + self.settings.reconnect_s
+        for held in self.custody.waiting_for(hop) if self._has_detours else ():
+            self._detour_held(held, hop)
+
+    def _go_on_around(self, neighbour: str, now: float) -> None:
+        """Looks whether a neighbour that is back has caught up; until then events go around it as well."""
+        self._returning.go_on(neighbour, now, knows_demand=self._demand.is_compared(neighbour))
 
     def _end_overfull(self) -> None:
         """Ends the sessions of links that are down on which too much demand waits; they compare it when they are up."""
@@ -401,6 +445,8 @@ class OverlayNode:
                 held.untried += (hop,)
                 self._pump(hop)
                 self._transmit(held, hop)
+                if hop in self._returning:
+                    self._detour_held(held, hop)
             elif self._parts[held.tree].detours:
                 self._detour_held(held, hop)
             else:
@@ -452,6 +498,8 @@ class OverlayNode:
                 accounts.dropped["link-down"] += count
                 accounts.transmitted += 0 if has_detours else count
                 return
+        elif hop in self._returning and self._parts[events.tree].detours:
+            self._detour(hop, events, set())
         if self._links.put_events(hop, events.tree, size, events):
             accounts.transmitted += count
             accounts.on_link += count
@@ -460,7 +508,7 @@ class OverlayNode:
 
     def _detour(self, hop: str, events: Events, went: set[str]) -> bool:
         """Sends events around a neighbour, to those to whom they never went; returns whether there is a way."""
-        ways = self._view.detours(events.tree, hop)
+        ways = self._view.detours(events.tree, hop, is_passed_over=self._links.is_up(hop) or hop in self._reconnects_s)
         for path, via in ways:
             if path[-1] in went:
                 continue
@@ -469,14 +517,15 @@ class OverlayNode:
         return bool(ways)
 
     def _detour_held(self, held: HeldBatch, hop: str) -> None:
-        """Sends events in custody around a neighbour that is down, to each broker once; they go on waiting for it."""
-        if self._parts[held.tree].detours and not self._links.sessions[hop].is_connected:
+        """Sends events in custody around a neighbour that is down or behind, to each broker once; they go on waiting
+        for it."""
+        if self._parts[held.tree].detours and (hop in self._returning or not self._links.is_up(hop)):
             self._detour(hop, Events(held.tree, held.batch.at_most(held.hops[hop]), self.name), held.went)
 
     def _take_detour(self, detour: Detoured, now: float) -> None:
         frame = detour.frame
         if detour.path:
-            self._pass_detour(detour)
+            self._pass_detour(detour, now)
             return
         if isinstance(frame, Events):
             self.accounts.received += frame.batch.count
@@ -485,12 +534,14 @@ class OverlayNode:
             self._demand.take_detour(detour, now)
             self._end_overfull()
 
-    def _pass_detour(self, detour: Detoured) -> None:
+    def _pass_detour(self, detour: Detoured, now: float) -> None:
         hop, *rest = detour.path
         onward = Detoured(detour.sender, tuple(rest), detour.via, detour.frame)
         if not isinstance(detour.frame, Events):
             if self._links.is_up(hop):
                 self._links.put(hop, CONTROL, onward)
+        elif self._is_behind(hop, detour):
+            self._accept(detour.frame, hop, now, frame_bytes(detour.frame))
         else:
             self._put_detour(hop, onward, detour.frame, "path-down")
 
@@ -505,6 +556,14 @@ class OverlayNode:
         else:
             accounts.dropped[reason] += count
         return takes
+
+    def _is_behind(self, hop: str, detour: Detoured) -> bool:
+        """Returns whether a detour leads to a neighbour that is down here, behind which this broker is on the tree.
+
+        All neighbours of a broker that froze notice it one after the other, and the first one still sees a way to it
+        over the others. They take at once what would be sent to them later."""
+        is_last = len(detour.path) == 1 and hop in self._links.down_since and detour.via != self.name
+        return is_last and hop in self.plan.tree_neighbours(detour.frame.tree, self.name)
 
     def _pump(self, hop: str) -> None:
         """Puts events in custody on the link to a neighbour, as far as the lane of each tree takes them. Where they are

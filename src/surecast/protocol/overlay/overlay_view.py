@@ -34,7 +34,8 @@ class OverlayView:
         self._sequence = 0
         self._down = set(plan.neighbours(broker))
         self._states: dict[str, NodeState] = {}
-        self._paths: dict[str, tuple[str, ...]] | None = None
+        self._paths: dict[str, dict[str, tuple[str, ...]]] = {}
+        """The paths to all brokers, by the neighbour that they avoid; with none under an empty name."""
 
     def is_up(self, neighbour: str) -> bool:
         """Returns whether the link to a neighbour is up, as this broker's own detector has it."""
@@ -51,7 +52,7 @@ class OverlayView:
         self._sequence += 1
         state = NodeState(self.broker, self._incarnation, self._sequence, tuple(sorted(self._down)))
         self._states[self.broker] = state
-        self._paths = None
+        self._paths = {}
         return state
 
     def take(self, state: NodeState) -> bool:
@@ -60,30 +61,33 @@ class OverlayView:
         if state.broker == self.broker or (known is not None and state.age <= known.age):
             return False
         self._states[state.broker] = state
-        self._paths = None
+        self._paths = {}
         return True
 
-    def path_to(self, target: str) -> tuple[str, ...] | None:
-        """Returns the brokers of a shortest path of what is up, without this broker and with the target; or None."""
-        if self._paths is None:
-            self._paths = self._find_paths()
-        return self._paths.get(target)
+    def path_to(self, target: str, besides: str = "") -> tuple[str, ...] | None:
+        """Returns the brokers of a shortest path of what is up, without this broker and with the target; or None. The
+        path does not lead over `besides`."""
+        paths = self._paths.get(besides)
+        if paths is None:
+            paths = self._paths[besides] = self._find_paths(besides)
+        return paths.get(target)
 
-    def detours(self, tree: int, hop: str) -> list[tuple[tuple[str, ...], str]]:
+    def detours(self, tree: int, hop: str, *, is_passed_over: bool = False) -> list[tuple[tuple[str, ...], str]]:
         """Returns whom to send to in place of a neighbour on a tree: a path to each, and the broker before it on the
         tree. These are the neighbour itself where another path leads to it; else the next brokers behind it on the
-        tree that can be reached, and in place of one that cannot, those behind it in turn."""
+        tree that can be reached, and in place of one that cannot, those behind it in turn. The neighbour itself
+        is not among them where it is passed over."""
         ways: list[tuple[tuple[str, ...], str]] = []
         ahead = [(hop, self.broker)]
         for broker, before in ahead:
-            path = self.path_to(broker)
+            path = self.path_to(broker, hop if is_passed_over else "")
             if path is not None:
                 ways.append((path, before))
             else:
                 ahead += [(child, broker) for child in self._plan.tree_neighbours(tree, broker) if child != before]
         return ways
 
-    def _find_paths(self) -> dict[str, tuple[str, ...]]:
+    def _find_paths(self, besides: str) -> dict[str, tuple[str, ...]]:
         """Breadth first; among equally short paths the one whose brokers come first in the alphabet."""
         down = {name: frozenset(state.down) for name, state in self._states.items()}
         down[self.broker] = frozenset(self._down)
@@ -93,7 +97,9 @@ class OverlayView:
         for broker in reached:
             path, cut = paths[broker], down.get(broker, nothing)
             for other in self._plan.neighbours(broker):
-                if other not in paths and other not in cut and broker not in down.get(other, nothing):
+                if other in paths or other == besides:
+                    continue
+                if other not in cut and broker not in down.get(other, nothing):
                     paths[other] = (*path, other)
                     reached.append(other)
         return paths

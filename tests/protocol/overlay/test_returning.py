@@ -1,0 +1,103 @@
+"""A broker that is back: nobody behind it waits for what it missed."""
+
+from __future__ import annotations
+
+from tests.protocol.overlay.node_bench import NodeBench, Said
+
+from surecast.protocol.demand import JointFilter
+from surecast.protocol.link import NumberedFrame
+from surecast.protocol.overlay.node_links import NodeSettings
+from surecast.protocol.overlay.overlay_frames import Detoured, Events
+from surecast.protocol.overlay.overlay_node import OverlayNode
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
+
+LINKS = (("b", "a"), ("c", "a"), ("d", "b"), ("d", "c"))
+EVENTS = 3
+
+
+def diamond_without_b(reconnect_s: float = 0.0) -> NodeBench:
+    """A broker in the middle is down, and has missed some events that went around it."""
+    plan = OverlayPlan(("a", "b", "c", "d"), LINKS, (Tree(LINKS[:3], "bypass-buffering"),))
+    bench = NodeBench(plan, NodeSettings(reconnect_s=reconnect_s))
+    bench.demand("d", JointFilter("#", qos=1))
+    bench.crash("b")
+    for _ in range(EVENTS):
+        bench.publish("a", "stock", qos=1)
+    assert [name for name, _ in bench.delivered] == ["d"] * EVENTS
+    return bench
+
+
+def targets(said: list[Said]) -> list[str]:
+    """The brokers to which `a` sends events around something."""
+    return [
+        (c, *frame.path)[-1]
+        for sender, c, frame in said
+        if sender == "a" and isinstance(frame, Detoured) and isinstance(frame.frame, Events)
+    ]
+
+
+def detours(node: OverlayNode) -> int:
+    frames = [each.content for each in node.output("c") if isinstance(each, NumberedFrame)]
+    return sum(isinstance(frame, Detoured) and frame.sender == node.name for frame in frames)
+
+
+def exchange(a: OverlayNode, b: OverlayNode, now: float) -> None:
+    while any([_carry(a, b, now), _carry(b, a, now)]):
+        pass
+
+
+def _carry(sender: OverlayNode, receiver: OverlayNode, now: float) -> bool:
+    written = sender.output(receiver.name)
+    for each in written:
+        receiver.receive(sender.name, each, now)
+    return bool(written)
+
+
+def test_events_go_around_a_neighbour_that_is_back_until_it_has_what_it_missed() -> None:
+    bench = diamond_without_b()
+    bench.start("b")
+    a, b = bench.node("a"), bench.node("b")
+    hello_a, hello_b = a.hello("b"), b.hello("a")
+    a.link_up("b", hello_b, now=1.0)
+    b.link_up("a", hello_a, now=1.0)
+    detours(a)
+    a.publish("stock", 1, now=1.0, qos=1)
+    assert detours(a) == 1
+    exchange(a, b, now=1.01)
+    assert len(a.custody) == 0
+    a.publish("stock", 1, now=1.02, qos=1)
+    assert detours(a) == 0
+
+
+def test_a_neighbour_that_others_reach_again_has_a_moment_to_connect() -> None:
+    """Until then events go past it, and what it missed does not go around to it."""
+    bench = diamond_without_b(reconnect_s=0.5)
+    bench.start("b")
+    assert targets(bench.join(("b", "d"))) == []
+    assert targets(bench.publish("a", "stock", qos=1)) == ["d"]
+    assert bench.node("a").next_timer() == 0.5
+    bench.now = 0.5
+    assert targets(bench.tick("a")) == ["b"] * (EVENTS + 1)
+    assert targets(bench.publish("a", "stock", qos=1)) == ["b"]
+
+
+def test_a_neighbour_that_connects_in_time_gets_what_it_missed_over_its_link() -> None:
+    bench = diamond_without_b(reconnect_s=0.5)
+    bench.start("b")
+    said = bench.join(("b", "d"), ("b", "a"))
+    bench.now = 1.0
+    assert targets(said + bench.tick("a")) == []
+    assert len(bench.node("a").custody) == 0
+
+
+def test_who_is_behind_a_broker_takes_what_was_sent_to_it_over_oneself() -> None:
+    """The first to notice that it froze still sees a way to it; its other neighbour takes the events at once."""
+    bench = diamond_without_b()
+    bench.recover("b")
+    bench.forget()
+    bench.node("d").link_down("b", bench.now)  # nobody was told yet
+    bench.joined -= {frozenset(("a", "b")), frozenset(("b", "d"))}
+    bench.node("a").link_down("b", bench.now)
+    bench.publish("a", "stock", qos=1)
+    assert [name for name, _ in bench.delivered] == ["d"]
+    assert bench.node("d").accounts.hops["b"].dropped["path-down"] == 0
