@@ -86,15 +86,15 @@ def test_without_failures_everything_arrives_once_and_tables_have_what_formulas_
 
 @pytest.mark.parametrize("freezes", [False, True])
 def test_a_broker_in_the_middle_that_fails_costs_nothing_under_bypass_with_buffering(freezes: bool) -> None:
-    availability = "{each: {b-2: {mtbf: 8s, mttr: 6s}}}"
-    plan, report = run(system_of("bypass-buffering", availability=availability), 20.0, freezes=freezes)
+    availability = "{each: {b-2: {mtbf: 4s, mttr: 3s}}}"
+    plan, report = run(system_of("bypass-buffering", availability=availability), 10.0, freezes=freezes)
     assert any(len(trace) for trace in plan.traces), "something fails"
     availability_of = report.value("availability", scope="broker", name="b-2")
-    trace = [min(20.0, time_s) for time_s in plan.traces[1].tolist()] + [20.0]
+    trace = [min(10.0, time_s) for time_s in plan.traces[1].tolist()] + [10.0]
     down_s = sum(up - down for down, up in zip(trace[0::2], trace[1::2], strict=False))
     assert 0.0 < availability_of < 0.95
     if freezes:  # what was killed takes a while to start
-        assert availability_of == pytest.approx(1.0 - down_s / 20.0, abs=0.1)
+        assert availability_of == pytest.approx(1.0 - down_s / 10.0, abs=0.1)
     for name in ("far", "near", "both"):
         assert report.value("reliability", name=name) == 1.0
         assert report.value("count_dropped", name=name, detail="lost although acknowledged") == 0
@@ -103,9 +103,9 @@ def test_a_broker_in_the_middle_that_fails_costs_nothing_under_bypass_with_buffe
 
 @pytest.mark.parametrize("scheme", ["buffering", "bypass-buffering"])
 def test_no_event_is_lost_with_custody_where_none_can_expire_whatever_is_killed_and_cut(scheme: str) -> None:
-    brokers = "b-1: {mtbf: 9s, mttr: 4s}, b-2: {mtbf: 8s, mttr: 4s}, b-4: {mtbf: 9s, mttr: 4s}"
-    availability = f"{{each: {{{brokers}, b-1--b-3: {{mtbf: 4s, mttr: 2s}}}}}}"
-    plan, report = run(system_of(scheme, "1h", availability=availability), 24.0)
+    brokers = "b-1: {mtbf: 4.5s, mttr: 2s}, b-2: {mtbf: 4s, mttr: 2s}, b-4: {mtbf: 4.5s, mttr: 2s}"
+    availability = f"{{each: {{{brokers}, b-1--b-3: {{mtbf: 2s, mttr: 1s}}}}}}"
+    plan, report = run(system_of(scheme, "1h", availability=availability), 12.0)
     assert sum(len(trace) > 0 for trace in plan.traces) >= 2
     assert len(plan.link_traces[2]) > 1
     for name in ("far", "near", "both"):
@@ -120,14 +120,14 @@ def test_no_event_is_lost_with_custody_where_none_can_expire_whatever_is_killed_
 
 def test_a_link_that_is_cut_loses_what_a_tree_without_detours_cannot_carry() -> None:
     links = "{each: {b-1--b-2: {mtbf: 6s, mttr: 6s}}}"
-    plan, report = run(system_of("none", availability=links), 40.0, scale=2.0)
+    plan, report = run(system_of("none", availability=links), 24.0, scale=2.0)
     down_s = sum(up - down for down, up in zip(plan.link_traces[0][0::2], plan.link_traces[0][1::2], strict=False))
     assert down_s > 3.0
     assert report.value("reliability", name="near", variant="none") == 1.0
     far = report.value("reliability", name="far", variant="none")
     lost = report.value("share_dropped", name="far", detail="path down", variant="none")
     assert far + lost == pytest.approx(1.0, abs=0.05)
-    assert far == pytest.approx(1.0 - down_s / 40.0, abs=0.12)
+    assert far == pytest.approx(1.0 - down_s / 24.0, abs=0.12)
     assert any("suspicion takes" in warning for warning in report.info.warnings)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,26 +32,31 @@ def browser() -> Iterator[Any]:
         made.close()
 
 
-def opened(browser: Any, report: str, width: int, scheme: str) -> tuple[Any, list[str]]:
-    """The page, and what it wrote to the console."""
-    context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme, accept_downloads=True)
-    page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
-    page.set_default_timeout(120_000)
-    page.goto(Path(report).absolute().as_uri())
-    page.wait_for_function("() => document.querySelectorAll('.plot .main-svg').length >= 7")
-    page.wait_for_timeout(500)
-    return page, said
+@pytest.fixture(scope="module")
+def opened(quick_tour: dict[str, Any], browser: Any) -> Callable[[int, str], tuple[Any, list[str]]]:
+    """Returns the page at a width in a scheme, and what it wrote to the console. Tests share pages: drawing all figures
+    takes seconds."""
+
+    @cache
+    def open_page(width: int, scheme: str) -> tuple[Any, list[str]]:
+        viewport = {"width": width, "height": 844}
+        page = browser.new_context(viewport=viewport, color_scheme=scheme, accept_downloads=True).new_page()
+        said: list[str] = []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("request", lambda request: said.append(request.url) if request.url.startswith("http") else None)
+        page.set_default_timeout(120_000)
+        page.goto(Path(quick_tour["report"]).absolute().as_uri())
+        page.wait_for_function("() => document.querySelectorAll('.plot .main-svg').length >= 7")
+        page.wait_for_timeout(500)
+        return page, said
+
+    return open_page
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1200, "light"), (1200, "dark"), (390, "light")])
-def test_every_figure_is_drawn(
-    quick_tour: dict[str, Any], browser: Any, tmp_path: Path, width: int, scheme: str
-) -> None:
-    page, said = opened(browser, quick_tour["report"], width, scheme)
+def test_every_figure_is_drawn(opened: Any, tmp_path: Path, width: int, scheme: str) -> None:
+    page, said = opened(width, scheme)
     assert said == []
     found = page.evaluate(FIGURES)
     assert len(found) >= 12  # of plan 3, predict 2, run 3, overlay 1, check 3; and what Spark learned
@@ -63,11 +69,10 @@ def test_every_figure_is_drawn(
     assert page.evaluate(SURFACE) == (DARK if scheme == "dark" else LIGHT)
     page.screenshot(path=tmp_path / "page.png", full_page=True)
     assert (tmp_path / "page.png").stat().st_size > 50_000
-    page.context.close()
 
 
-def test_the_button_turns_the_lights_off_and_on(quick_tour: dict[str, Any], browser: Any) -> None:
-    page, said = opened(browser, quick_tour["report"], 1000, "light")
+def test_the_button_turns_the_lights_off_and_on(opened: Any) -> None:
+    page, said = opened(1200, "light")
     for surface in (DARK, LIGHT):
         page.click("#theme")
         page.wait_for_timeout(300)
@@ -75,22 +80,19 @@ def test_the_button_turns_the_lights_off_and_on(quick_tour: dict[str, Any], brow
         drawn = page.evaluate("() => document.querySelector('.plot .main-svg').style.background")
         assert drawn == surface
     assert said == []
-    page.context.close()
 
 
-def test_it_prints_in_light_colours(quick_tour: dict[str, Any], browser: Any, tmp_path: Path) -> None:
-    page, said = opened(browser, quick_tour["report"], 1000, "dark")
+def test_it_prints_in_light_colours(opened: Any, tmp_path: Path) -> None:
+    page, said = opened(1200, "dark")
     page.pdf(path=tmp_path / "page.pdf", format="A4")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF")
     assert said == []
-    page.context.close()
 
 
-def test_numbers_are_saved_by_a_click(quick_tour: dict[str, Any], browser: Any, tmp_path: Path) -> None:
-    page, _ = opened(browser, quick_tour["report"], 1000, "light")
+def test_numbers_are_saved_by_a_click(opened: Any, tmp_path: Path) -> None:
+    page, _ = opened(1200, "light")
     with page.expect_download() as download:
         page.click("a[download='gap.csv']")
     download.value.save_as(tmp_path / "gap.csv")
     first = (tmp_path / "gap.csv").read_text().splitlines()[0]
     assert first == "seconds,broadcaster-1,broadcaster-2,broadcaster-3,acknowledged"
-    page.context.close()
