@@ -15,7 +15,7 @@ import pytest
 from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from surecast.broker.address_rates import AddressRates
+from surecast.broker.listeners import AddressRates
 from surecast.broker.security import set_password
 from surecast.client import Client, ClientError, RefusedError, tls_context
 from surecast.protocol.mqtt import V5, V311, Connack, Connect, PacketDecoder, Publish, ReasonCode, encode

@@ -13,8 +13,7 @@ from typer.testing import CliRunner, Result
 from surecast.broker.broker_service import BrokerService
 from surecast.broker.config import load_config
 from surecast.broker.service_log import BrokerLog
-from surecast.cli.zap import app
-from surecast.cli.zap_replay import replay_log
+from surecast.cli.zap import app, replay_log
 from surecast.client import Client
 from surecast.errors import ConfigurationError, SurecastError
 from surecast.zap import BadLine, Viewers, read_table

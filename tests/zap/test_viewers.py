@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from surecast.errors import ConfigurationError, PeerError
 from surecast.zap import ChannelChange, ChannelViewers, Event, Status, Viewers
-from surecast.zap.ranking import Ranking
+from surecast.zap.viewers import Ranking
 
 channels = st.sampled_from(["A", "B", "C", "Ö", "é"])
 boxes = st.integers(1, 6).map(lambda n: f"10.0.0.{n}")

@@ -1,4 +1,5 @@
-"""Where connections come in. Every limit is checked before anything is made for a new connection, TLS included."""
+"""Where connections come in. Every limit is checked before anything is made for a new connection, TLS included;
+the rate of new connections of each address is one of them."""
 
 from __future__ import annotations
 
@@ -10,9 +11,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from surecast.broker.address_rates import AddressRates
 from surecast.broker.config_models import ListenerSpec
 from surecast.broker.shell import Shell
 from surecast.broker.tcp import TcpChannel, peer_name
@@ -23,7 +23,11 @@ from surecast.protocol.broker.quotas import network_of
 if TYPE_CHECKING:
     from surecast.broker.websocket import WebSocketChannel
 
-__all__ = ["ConnectionLimit", "Listener", "bind", "certificate_name"]
+__all__ = ["AddressRates", "ConnectionLimit", "Listener", "bind", "certificate_name"]
+
+_BURST_S: Final = 60.0
+_ADDRESSES_MAX: Final = 10_000
+
 
 _BACKLOG = 1_024
 _ACCEPT_MAX = 64  # in one turn, so that a flood of connections does not keep the others waiting
@@ -266,3 +270,29 @@ def certificate_name(transport: asyncio.BaseTransport) -> str:
             if name == "commonName":
                 return "" if "\0" in value else str(value)
     return ""
+
+
+class AddressRates:
+    """Keeps new connections of each address to a rate on average, with bursts of up to a minute's worth.
+
+    Of the addresses it knows, the one that connected longest ago is forgotten when there are too many.
+
+    >>> rates = AddressRates(rate_per_s=0.05)
+    >>> [rates.takes("10.0.0.7", now) for now in (0.0, 0.0, 0.0, 0.0, 20.0)], rates.takes("10.0.0.8", 0.0)
+    ([True, True, True, False, True], True)
+    """
+
+    def __init__(self, rate_per_s: float):
+        self.rate_per_s = rate_per_s
+        self._buckets: dict[str, tuple[float, float]] = {}  # tokens and when; in the order of their last connections
+
+    def takes(self, address: str, now: float) -> bool:
+        """Returns whether an address may connect now, and counts the connection if it may."""
+        burst = max(1.0, self.rate_per_s * _BURST_S)
+        tokens, at = self._buckets.pop(address, (burst, now))
+        tokens = min(burst, tokens + (now - at) * self.rate_per_s)
+        is_taken = tokens >= 1.0
+        self._buckets[address] = (tokens - is_taken, now)
+        if len(self._buckets) > _ADDRESSES_MAX:
+            del self._buckets[next(iter(self._buckets))]
+        return is_taken

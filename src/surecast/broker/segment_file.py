@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -34,6 +35,7 @@ __all__ = [
     "Scan",
     "Segment",
     "SegmentEntry",
+    "Syncer",
     "entry_at",
     "entry_head",
     "entry_size",
@@ -44,6 +46,7 @@ __all__ = [
     "scan",
     "write_all",
 ]
+
 
 _MAGIC: Final = b"SCPX"
 _FORMAT: Final = 5
@@ -227,3 +230,32 @@ def write_all(file: int, parts: list[bytes], at: int) -> None:
         del rest[:whole]
         if written:
             rest[0] = memoryview(rest[0])[written:]
+
+
+class Syncer:
+    """Calls `sync` again and again in a thread of its own."""
+
+    def __init__(self, sync: Callable[[], None], every_s: float):
+        self._sync = sync
+        self._every_s = every_s
+        self._wake = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="surecast-sync", daemon=True)
+        self._thread.start()
+
+    def hurry(self) -> None:
+        """Has the next sync come now."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the thread."""
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            self._wake.wait(self._every_s)
+            self._wake.clear()
+            if not self._stopping:
+                self._sync()

@@ -34,6 +34,7 @@ from surecast.broker.segment_file import (
     HEAD_BYTES,
     Head,
     Segment,
+    Syncer,
     entry_head,
     make_head,
     read_all,
@@ -49,7 +50,6 @@ from surecast.broker.segment_load import (
     segment_path,
 )
 from surecast.broker.segment_mark import MARK_NAME, Mark, new_store, read_mark
-from surecast.broker.segment_sync import Syncer
 from surecast.broker.store_base import DamagedError, Operation, StoreError, StoreStatistics
 from surecast.errors import ConfigurationError
 from surecast.protocol.rows import DELETION_BYTES, PAIR_BYTES

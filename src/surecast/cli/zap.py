@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +15,70 @@ from surecast.cli.options import AsJson, takes_groups
 from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surecast.zap import BadLine, Traffic
+    from surecast.client import Client
+    from surecast.zap import BadLine, Payload, Traffic
 
-__all__ = ["app"]
+__all__ = ["ReplayResult", "app", "replay_log"]
+
+IN_FLIGHT_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """The result of a replay: messages sent, its duration, and its lag behind its timetable at the end."""
+
+    events: int
+    messages: int
+    took_s: float
+    behind_s: float
+
+
+async def replay_log(
+    log: Path,
+    connect: Callable[[], Client],
+    topic: str,
+    qos: int,
+    speed: float,
+    batch_s: int,
+    bad: Callable[[BadLine], None],
+    move: Callable[[int, int], None],
+) -> ReplayResult:
+    """Publishes a log, each batch when it is due; at speed 0 as soon as the batches before it are acknowledged."""
+    from surecast.zap import payloads, read_tables
+
+    messages = payloads(read_tables(log, bad, move), batch_s)
+    loop = asyncio.get_running_loop()
+    events = count = 0
+    behind_s = 0.0
+    async with connect() as client:
+        begin = loop.time()
+        under_way: set[asyncio.Task[object]] = set()
+        try:
+            # reading a log takes its time; the connection is kept alive meanwhile
+            while (message := await asyncio.to_thread(_next, messages)) is not None:
+                if speed > 0.0:
+                    due = begin + message.after_s / speed
+                    await asyncio.sleep(max(0.0, due - loop.time()))
+                    behind_s = loop.time() - due
+                under_way.add(asyncio.create_task(client.publish(topic, message.data, qos)))
+                # all of one connection, so they arrive in order; what the broker has not taken yet is bounded
+                if len(under_way) >= IN_FLIGHT_MAX:
+                    await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                for task in [publication for publication in under_way if publication.done()]:
+                    under_way.remove(task)
+                    task.result()
+                events += message.events
+                count += 1
+            await asyncio.gather(*under_way)
+        finally:
+            for task in under_way:
+                task.cancel()
+    return ReplayResult(events, count, loop.time() - begin, behind_s)
+
+
+def _next(messages: Iterator[Payload]) -> Payload | None:
+    return next(messages, None)
+
 
 app = typer.Typer(help="Generate, replay and analyse channel changes of set-top boxes.", no_args_is_help=True)
 BAD_SHOWN = 5
@@ -88,7 +151,7 @@ def replay(
     import asyncio
 
     from surecast.cli.output import console, print_json, progress_bar
-    from surecast.cli.zap_replay import replay_log
+    from surecast.cli.zap import replay_log
 
     batch_s = _whole("--batch", batch)
     bad = _BadLines()

@@ -7,16 +7,19 @@ samples is -1; neither is ever a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.report.figure import Figure, describe_key
+from surecast.report.figure import SCOPES, Figure, describe_key
+from surecast.report.metric_registry import find_metric
+from surecast.report.report_errors import ReportError, listing, suggestion
 
 __all__ = ["COLUMNS", "KEY", "NO_SAMPLES", "TEXT", "Codes", "Columns", "Floats", "Groups", "Ints", "Words", "fold"]
+
 
 Codes = NDArray[np.int32]
 Ints = NDArray[np.int64]
@@ -214,3 +217,25 @@ def fold(columns: Sequence[tuple[Codes, int]]) -> Ints:
 def _frozen(array: _Array) -> _Array:
     array.flags.writeable = False
     return array
+
+
+def matching_rows(columns: Columns, wanted: Mapping[str, str | None]) -> NDArray[np.intp]:
+    """Returns the rows where each column holds what is wanted, None meaning anything.
+
+    A scope or metric that nobody knows is refused, as it is most likely a slip; one that is merely absent is not.
+    """
+    check_scope(wanted.get("scope"))
+    metric = wanted.get("metric")
+    if metric is not None and metric not in columns.metric.words:
+        find_metric(metric)
+    mask = np.ones(len(columns), dtype=np.bool_)
+    for column, word in wanted.items():
+        if word is not None:
+            mask &= columns.text(column).is_word(word)
+    return np.flatnonzero(mask)
+
+
+def check_scope(scope: str | None) -> None:
+    """Refuses an unknown scope."""
+    if scope is not None and scope not in SCOPES:
+        raise ReportError(f"unknown scope {scope!r}; known are {listing(SCOPES)}{suggestion(scope, SCOPES)}")

@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.report.agreement import UNKNOWN, Agreement, Unmatched, agreements, consistent, unmatched
-from surecast.report.columns import Columns, Floats
+from surecast.report.columns import Columns, Floats, matching_rows
 from surecast.report.figure import describe_key
 from surecast.report.info import ReportInfo
 from surecast.report.join import disagreement, join
 from surecast.report.metric_registry import metric_or_plain
-from surecast.report.query import matching_rows
 from surecast.report.report import QoSReport
 from surecast.report.report_errors import ReportError, listing
 

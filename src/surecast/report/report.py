@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.report.columns import KEY, Columns, Groups
+from surecast.report.columns import KEY, Columns, Groups, matching_rows
 from surecast.report.figure import SCOPES, Figure, describe_key
 from surecast.report.info import ReportInfo
-from surecast.report.query import matching_rows
 from surecast.report.report_errors import ReportError, listing, suggestion
 from surecast.report.report_summary import Summary, summarise, wide_rows
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from surecast.report.columns import Columns, Groups
+from surecast.report.columns import Columns, Groups, check_scope
 from surecast.report.figure import HOW, SCOPES
 from surecast.report.formatting import format_figure, format_value
 from surecast.report.metric_registry import catalogue_rank, metric_or_plain
-from surecast.report.query import check_scope
 from surecast.report.report import QoSReport
 from surecast.report.report_errors import ReportError, listing, suggestion
 from surecast.report.report_summary import column_name, wide_cells, wide_columns

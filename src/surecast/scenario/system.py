@@ -19,7 +19,7 @@ from surecast.scenario.network import Network
 if TYPE_CHECKING:
     import networkx as nx
 
-    from surecast.scenario.build.periods import RatePeriod
+    from surecast.scenario.build.classes import RatePeriod
     from surecast.scenario.spec.delivery import DeliverySpec
     from surecast.scenario.spec.scenario import Experiment, Targets
 

@@ -12,8 +12,8 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.capacity import predict_capacity
 from surecast.prediction.capacity.day_periods import predict_periods
 from surecast.scenario import System, build, parse_text
+from surecast.scenario.build.classes import RatePeriod, build_periods
 from surecast.scenario.build.collect import Collector
-from surecast.scenario.build.periods import RatePeriod, build_periods
 from surecast.scenario.spec.workload import Periods
 
 TEXT = """

@@ -15,7 +15,7 @@ import numpy as np
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.capacity.capacity_report import predict_capacity
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.build.periods import RatePeriod
+from surecast.scenario.build.classes import RatePeriod
 from surecast.scenario.system import System
 
 __all__ = ["predict_periods"]

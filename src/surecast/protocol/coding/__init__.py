@@ -33,11 +33,9 @@ from surecast.protocol.coding.coded_packets import (
     encode,
     parse,
 )
+from surecast.protocol.coding.coders import EventDecoder, EventEncoder, Recoder
 from surecast.protocol.coding.coding_settings import CodingSettings, GenerationLayout
-from surecast.protocol.coding.decoder import EventDecoder
-from surecast.protocol.coding.encoder import EventEncoder
 from surecast.protocol.coding.fields import POLYNOMIALS, Field, field_of
-from surecast.protocol.coding.recoder import Recoder
 from surecast.protocol.coding.spaces import VectorSpaces
 
 __all__ = [

@@ -27,14 +27,13 @@ from surecast.protocol.dissemination.dissemination_messages import (
     Unregister,
     View,
 )
-from surecast.protocol.dissemination.dissemination_node import DisseminationNode
+from surecast.protocol.dissemination.dissemination_node import DisseminationNode, MessageCounters
 from surecast.protocol.dissemination.dissemination_settings import (
     SCHEMES,
     DisseminationSettings,
     scheme_settings,
     timed,
 )
-from surecast.protocol.dissemination.message_counters import MessageCounters
 from surecast.protocol.dissemination.publisher import PublisherNode
 from surecast.protocol.dissemination.relay import Relay
 from surecast.protocol.dissemination.service import GrantedPublication, NotificationService

@@ -12,9 +12,9 @@ from surecast.simulation.experiment.confidence import (
     relative_width,
     student_t,
 )
-from surecast.simulation.experiment.extent import Extent
 from surecast.simulation.experiment.host import Host, Machine
 from surecast.simulation.experiment.replications import (
+    Extent,
     Progress,
     Replications,
     check_at_least_one,

@@ -6,14 +6,41 @@ A run depends on the seed and its own number only: it draws from random streams 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from surecast.errors import ConfigurationError
 from surecast.workers import worker_pool
 
-__all__ = ["Progress", "Replications", "check_at_least_one", "replicate", "replications", "until_known"]
+__all__ = ["Extent", "Progress", "Replications", "check_at_least_one", "replicate", "replications", "until_known"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """The extent of a run: events from `warm_up_s` on, for `duration_s`, count.
+
+    >>> Extent(duration_s=3600.0, warm_up_s=60.0, seed=1).end_s
+    3660.0
+    """
+
+    duration_s: float
+    warm_up_s: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.duration_s < math.inf:
+            raise ConfigurationError(f"duration_s: {self.duration_s} must be above 0 and finite")
+        if not 0 <= self.warm_up_s < math.inf:
+            raise ConfigurationError(f"warm_up_s: {self.warm_up_s} must be 0 or more, and finite")
+
+    @property
+    def end_s(self) -> float:
+        """The end of the time that counts."""
+        return self.warm_up_s + self.duration_s
+
 
 Progress = Callable[[int, int], None]
 """Called with the number of runs done and of all."""
