@@ -113,24 +113,27 @@ class Server(Shell):
 
     def _receive(self, connection: Connection, data: bytes) -> None:
         """Handles bytes in this turn."""
-        now = time.time()
-        self.broker.receive(connection, data, now)
+        self.received(connection, data, is_piece=True)
+
+    def received(self, connection: Connection, data: bytes, is_piece: bool = False) -> None:
+        """As for all brokers; a read, which is small most of the time, costs one call."""
+        if not is_piece and (len(data) > self._small_bytes or self._rest):
+            self._spread(connection, data)
+            return
+        now, broker = time.time(), self.broker
+        broker.receive(connection, data, now)
         if connection.pace is not None and connection.pace.hold_until > now:
             self._hold(connection, connection.pace.hold_until - now)
-        if not self._turn_planned and (self.broker.dirty or self._has_more_work()):
-            self.turn()
-
-    def _has_more_work(self) -> bool:
-        """Returns whether a turn has more to do than to send: an acknowledgement often leads to nothing at all."""
-        broker = self.broker
-        return bool(
-            broker.journal.records
+        if not self._turn_planned and (
+            broker.dirty
+            or broker.journal.records
             or broker.checking
             or broker.counters.notices
             or broker.observer is not None
             or broker.traffic is not None
             or broker.timers.count != self._timers_seen
-        )
+        ):
+            self.turn()  # an acknowledgement often leads to nothing at all
 
     def lost(self, connection: Connection, reason: str = "connection lost") -> None:
         """A transport is gone."""

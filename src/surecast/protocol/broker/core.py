@@ -39,7 +39,6 @@ from surecast.protocol.mqtt import (
     Packet,
     PacketDecoder,
     PacketError,
-    PacketType,
     Pingreq,
     Puback,
     Pubcomp,
@@ -55,7 +54,6 @@ from surecast.protocol.mqtt import (
 __all__ = ["BrokerCore", "everyone"]
 
 _PINGRESP = b"\xd0\x00"
-_PUBREL = 0x62
 _HELD_MAX = 1 << 20
 _CLOSED, _CHECKING = Phase.CLOSED, Phase.CHECKING  # a name of its own is found in a third of the time
 
@@ -115,7 +113,6 @@ class BrokerCore:
         self.routes = Routes(self.settings, traffic)
         self.retained = Retained(self.journal, self.settings)
         self.outgoing = Outgoing(self.journal, self.dirty, self.counters, observer)
-        self._acknowledging = Acknowledging(self.journal, self.outgoing, observer)
         self.requests = Requests(self.journal, self.settings.request_tokens_max)
         self.incoming = Incoming(
             self.journal,
@@ -128,6 +125,9 @@ class BrokerCore:
             observer,
             authorise,
             traffic,
+        )
+        self._acknowledging = acknowledging = Acknowledging(
+            self.journal, self.incoming, self.outgoing, self.counters, observer
         )
         self._subscribing = Subscribing(
             self.settings, self.journal, self.routes, self.outgoing, self.retained, self.counters, observer, authorise
@@ -162,11 +162,11 @@ class BrokerCore:
         self._handlers: Mapping[type, Callable[..., None]] = {
             Publish: self.incoming.publish,
             PublishBatch: self.incoming.publish_batch,
-            Puback: self._puback,
-            AckBatch: self._ack_batch,
-            Pubrec: self._pubrec,
+            Puback: acknowledging.acknowledged,
+            AckBatch: acknowledging.batch,
+            Pubrec: acknowledging.received,
             Pubrel: self._pubrel,
-            Pubcomp: self._pubcomp,
+            Pubcomp: acknowledging.completed,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
             Pingreq: self._ping,
@@ -214,6 +214,8 @@ class BrokerCore:
             return
         connection.heard_at = now
         self.counters.bytes_in += len(data)
+        if len(data) == 4 and self._acknowledging.takes_alone(connection, data, now):
+            return
         if phase is _CHECKING:
             connection.held_bytes += len(data)
             if connection.held_bytes > _HELD_MAX:
@@ -446,28 +448,8 @@ class BrokerCore:
             connection.user = connection.origin.identity
             self._connecting.accept(connection, connect, now)
 
-    def _puback(self, connection: Connection, session: Session, packet: Puback, now: float) -> None:
-        if not self._acknowledging.acknowledge(session, packet.packet_id, packet.reason, now):
-            raise _wrong_kind("PUBACK")
-
-    def _ack_batch(self, connection: Connection, session: Session, packet: AckBatch, now: float) -> None:
-        kind, identifiers = packet.first_byte, packet.packet_ids
-        self.counters.packets_in += len(identifiers) - 1
-        if kind == _PUBREL:
-            self.incoming.release(connection, session, identifiers)
-        elif not self._acknowledging.together(kind, session, identifiers, now):
-            raise _wrong_kind(PacketType(kind >> 4).name)
-
-    def _pubrec(self, connection: Connection, session: Session, packet: Pubrec, now: float) -> None:
-        if not self._acknowledging.received(session, packet.packet_id, packet.reason, now):
-            raise _wrong_kind("PUBREC")
-
     def _pubrel(self, connection: Connection, session: Session, packet: Pubrel, now: float) -> None:
         self.incoming.release(connection, session, (packet.packet_id,))
-
-    def _pubcomp(self, connection: Connection, session: Session, packet: Pubcomp, now: float) -> None:
-        if not self._acknowledging.completed(session, packet.packet_id, now):
-            raise _wrong_kind("PUBCOMP")
 
     def _subscribe(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> None:
         self.dirty.add(connection)
@@ -496,7 +478,3 @@ class BrokerCore:
         """When `tick` should be called next; infinite if nothing is planned."""
         at = self.timers.next_at
         return math.inf if at is None else at
-
-
-def _wrong_kind(name: str) -> ViolationError:
-    return ViolationError(ReasonCode.PROTOCOL_ERROR, f"{name}: the message with this identifier waits for another one")

@@ -43,8 +43,8 @@ class Target:
 
 
 class Group:
-    """Sessions whose connections get the same bytes of messages at QoS 0; `count` messages went to each, and are not in
-    their accounts yet.
+    """Sessions whose connections get the same bytes of messages, at QoS 1 but for packet identifiers. At QoS 0, `count`
+    messages went to each and are not in their accounts yet.
 
     The connections are those of this replica; the bytes of the others are made where they are.
     """
@@ -86,8 +86,9 @@ FanKey = tuple[int, tuple[tuple[Session, bool, tuple[int, ...]], ...]]
 class FanOut:
     """The subscribers of plain messages, published at QoS 0 or 1 and not retained, on topics that have the same ones.
 
-    All of a group get the same bytes, at QoS 0. The sessions of `direct` get messages at QoS 1 and end with their
-    connection, so that nothing but sizes need be kept of what they get; of `kept` there are entries for each message.
+    All of one of the `groups` get the same bytes, at QoS 0. The sessions of the groups `direct` get messages at QoS 1
+    and end with their connection, so that nothing but sizes need be kept of what they get; of `kept` there are entries
+    for each message.
     All others are in `rest` and get one message after the other. `targets` counts all. `is_whole` is False where
     messages must be taken one by one, because of shared subscriptions, or of somebody who is told of each. `quick` is
     the only group, where there is nothing else. `uses` counts the topics that share this one.
@@ -100,7 +101,7 @@ class FanOut:
         self.is_whole = is_whole
         self.groups: list[Group] = []
         self.quick: Group | None = None
-        self.direct: list[Target] = []
+        self.direct: list[Group] = []
         self.kept: list[Target] = []
         self.rest: list[Target] = []
         self.targets = 0
@@ -117,19 +118,14 @@ class FanOut:
                 and not connection.aliases_max
                 and not (connection.version_5 and target.identifiers)
             ):
-                self.direct.append(target)
+                _join(self.direct, target, connection, ())
             else:
                 self.kept.append(target)
             return
         if connection is None or connection.congested or connection.aliases_max or not target.plain:
             self.rest.append(target)
             return
-        kind = (connection.version_5, target.identifiers if connection.version_5 else ())
-        group = next((group for group in self.groups if (group.version_5, group.identifiers) == kind), None)
-        if group is None:
-            group = Group(*kind)
-            self.groups.append(group)
-        group.add(target, connection)
+        _join(self.groups, target, connection, target.identifiers if connection.version_5 else ())
 
     def finish(self, qos: int) -> None:
         """Finds out whether messages of this QoS, as they came, for one group are all that is to be done."""
@@ -138,11 +134,22 @@ class FanOut:
 
     def has(self, session: Session) -> bool:
         """Returns whether a session is among those that get the messages."""
-        return not session.groups.isdisjoint(self.groups) or any(
-            target.session is session for target in chain(self.direct, self.kept, self.rest)
+        return not session.groups.isdisjoint(chain(self.groups, self.direct)) or any(
+            target.session is session for target in chain(self.kept, self.rest)
         )
 
     def settle(self) -> None:
         """Enters what was sent into the accounts of the sessions."""
         for group in self.groups:
             group.settle()
+
+
+def _join(groups: list[Group], target: Target, connection: Connection, identifiers: tuple[int, ...]) -> None:
+    """Adds a target to the group of its kind, which may be new."""
+    for group in groups:
+        if group.version_5 is connection.version_5 and group.identifiers == identifiers:
+            break
+    else:
+        group = Group(connection.version_5, identifiers)
+        groups.append(group)
+    group.add(target, connection)

@@ -113,7 +113,15 @@ class Incoming:
             self._publish_singles(connection, session, batch, now)
             return
         self._counters.published += count
-        self.spread(batch, 0, count, fan, (connection,), (count,), now)
+        group = fan.quick
+        if group is not None and group.version_5 is batch.version_5 and len(batch.data) <= group.bytes_max:
+            self.next_number += count
+            for append in group.appends:
+                append(batch.data)
+            group.count += count
+            self._dirty.update(group.connections)
+        else:
+            self.spread(batch, 0, count, fan, (connection,), (count,), now)
         if self._traffic is not None:
             self._traffic.publish(session.key, batch, 0, count)
         if qos:
@@ -229,7 +237,9 @@ class Incoming:
         count, number = stop - begin, self.next_number
         self.next_number = number + count
         source: MessageBatch | None = None
-        data = b""
+        data, is_low = b"", batch.first_byte == PLAIN_QOS_1
+        if not is_low:
+            data = batch.data if count == batch.count else batch.bytes_of(begin, stop)
         for group in fan.groups:
             if (
                 group.version_5 is not batch.version_5
@@ -241,14 +251,13 @@ class Incoming:
                 continue
             if group.appends:
                 if not data:
-                    is_low = batch.first_byte == PLAIN_QOS_1
-                    data = batch.lowered(begin, stop) if is_low else batch.bytes_of(begin, stop)
+                    data = batch.lowered(begin, stop)
                 for append in group.appends:
                     append(data)
                 self._dirty.update(group.connections)
             group.count += count
-        if fan.direct:
-            for target, sent in self._outgoing.send_batch(fan.direct, batch, begin, batch.sizes(begin, stop)):
+        for group in fan.direct:
+            for target, sent in self._outgoing.send_batch(group, batch, begin, batch.sizes(begin, stop)):
                 source = source or _source(batch, begin, stop, number, senders, counts, now)
                 self._outgoing.send_late(target, source, sent, now)
         if fan.kept:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from surecast.protocol.broker.connection import Connection
-from surecast.protocol.broker.fan_out import Target
+from surecast.protocol.broker.fan_out import Group, Target
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.message_batch import Made, MessageBatch
 from surecast.protocol.broker.message_expiry import remove_expired
@@ -61,36 +61,35 @@ class Outgoing:
         else:
             self._enqueue(session, message, qos, True, target.identifiers, now)
 
-    def send_batch(
-        self, targets: Sequence[Target], batch: PublishBatch, begin: int, sizes: list[int]
-    ) -> list[tuple[Target, int]]:
+    def send_batch(self, group: Group, batch: PublishBatch, begin: int, sizes: list[int]) -> list[tuple[Target, int]]:
         """Sends messages of QoS 1 as they came, with packet identifiers of their own, to sessions that end soon.
 
         The messages are those from `begin` on, which have these sizes. Returns the sessions that had no room for all,
         with how many they got. A session ends with its connection, so that nothing need be kept but the sizes. What is
         made for one session is the same for others that have got as many messages so far.
         """
+        if group.version_5 is not batch.version_5:
+            return [(target, 0) for target in group.targets]
         late: list[tuple[Target, int]] = []
         made: Made = {}
-        dirty, version_5, longest = self._dirty, batch.version_5, len(batch.data)
+        is_long = len(batch.data) > group.bytes_max
         count = len(sizes)
         size = sizes[0] if count == 1 else sum(sizes)
         last, data = 0, b""
-        for target in targets:
+        for target in group.targets:
             session = target.session
             connection, quota, plain = session.connection, session.quota, session.plain
-            identifier, after = session.next_identifier + 1, plain.after
+            identifier, first, after = session.next_identifier + 1, plain.first, plain.after
             if (
                 connection is None
                 or session.tracked
                 or session.waiting.entries
-                or after - plain.first + count > session.short_max
-                or (after != identifier and after != plain.first)
+                or after - first + count > session.short_max
+                or (after != identifier and after != first)
                 or identifier + count > 65_536
                 or session.bytes_queued + size > session.bytes_max
                 or quota.bytes_queued + size > quota.bytes_max
-                or connection.version_5 is not version_5
-                or longest > connection.packet_bytes_max
+                or is_long
             ):
                 sent = self._send_some(session, batch, begin, sizes, made)
                 if sent < count:
@@ -105,7 +104,7 @@ class Outgoing:
                 if identifier != last:
                     last, data = identifier, _numbered(batch, identifier, begin, count, made)
                 connection.out.append(data)
-                dirty.add(connection)
+        self._dirty.update(group.connections)
         return late
 
     def _send_some(self, session: Session, batch: PublishBatch, begin: int, sizes: list[int], made: Made) -> int:

@@ -51,21 +51,35 @@ class PlainFlight:
 
         No message has the size 0, since that of its topic is counted.
         """
-        count, first, sizes, done = len(identifiers), self.first, self._sizes, self._done
+        count, first, done = len(identifiers), self.first, self._done
         if identifiers[0] != first or count > self.after - first:
             return 0
         if count == 1:
-            size = sizes[done]
-        elif isinstance(identifiers, range):
-            size = sum(sizes[done : done + count])
-        else:
+            return self.take_first()
+        if not isinstance(identifiers, range):
             return 0
+        size = sum(self._sizes[done : done + count])
         self.first = first + count
-        self._done = done = done + count
-        if done > _TRIM_AT and 2 * done > len(sizes):
-            del sizes[:done]
-            self._done = 0
+        self._done = done + count
+        if self._done > _TRIM_AT:
+            self._trim()
         return size
+
+    def take_first(self) -> int:
+        """Takes the first out, which there must be; returns its size."""
+        done = self._done
+        self.first += 1
+        self._done = done + 1
+        size = self._sizes[done]
+        if done > _TRIM_AT:
+            self._trim()
+        return size
+
+    def _trim(self) -> None:
+        """Forgets the sizes of those that are out once most are."""
+        if 2 * self._done > len(self._sizes):
+            del self._sizes[: self._done]
+            self._done = 0
 
     def take(self) -> dict[int, Delivery]:
         """Takes all out, as entries of a queue."""

@@ -347,7 +347,7 @@ class Routes:
             fan.settle()
             fan.uses -= 1
             if fan.uses <= 0:
-                for group in fan.groups:
+                for group in (*fan.groups, *fan.direct):
                     for target in group.targets:
                         target.session.groups.discard(group)
                 if fan.key is not None:

@@ -34,6 +34,7 @@ _SHORT_BYTES_MAX: Final = 129  # a packet that says its length in one byte
 _PUBACK: Final = b"\x40\x02"
 _IDENTIFIERS: Final = pack(">65536H", *range(65_536))
 _PACK_IDENTIFIER: Final = Struct(">H").pack_into
+_new: Final = object.__new__
 
 
 class PublishBatch:
@@ -124,20 +125,28 @@ class PublishBatch:
         at = 2 if data[1] < 128 else 3
         id_at = at + 2 + (data[at] << 8 | data[at + 1])
         none_at = id_at + 2 * has_id if self.version_5 else 0
-        unpack, heads = beginnings(length, id_at, self.count), (data[:id_at],) * self.count
-        return Likeness(self, len(data), unpack, heads, id_at + 1 if has_id else 0, none_at, length)
+        head, count = data[:id_at], self.count
+        unpack = beginnings(length, id_at, count) if count > 1 else None
+        return Likeness(self, len(data), head, unpack, (head,) * count, id_at + 1 if has_id else 0, none_at, length)
 
     def of(self, data: bytes) -> PublishBatch:
         """Returns the batch of `data`, which is like this one."""
-        return PublishBatch(
-            data, self.first_byte, self.version_5, self.topics, self.firsts, self.ends, self._ids_at
-        )  # fmt: skip
+        batch = _new(PublishBatch)  # a third quicker than to call the class, and it is done for most reads
+        batch.data = data
+        batch.first_byte = self.first_byte
+        batch.version_5 = self.version_5
+        batch.topics = self.topics
+        batch.firsts = self.firsts
+        batch.ends = self.ends
+        batch._ids_at = self._ids_at
+        batch.count = self.count
+        return batch
 
     def part(self, begin: int, stop: int) -> PublishBatch:
         """Some of the messages, as a batch of their own."""
-        ends, ids_at = self.ends, self.ids_at if len(self.topics) > 1 else self._ids_at
         if not begin and stop == self.count:
             return self
+        ends, ids_at = self.ends, self.ids_at if len(self.topics) > 1 else self._ids_at
         start = ends[begin - 1] if begin else 0
         first = bisect_right(self.firsts, begin) - 1
         last = bisect_right(self.firsts, stop - 1)
@@ -190,7 +199,7 @@ class PublishBatch:
         >>> batch.renumbered(256, 0, 2).hex(" ")
         '32 06 00 01 74 01 00 78 32 07 00 01 74 01 01 79 79'
         """
-        whole, ends, ids_at = self.data, self.ends, self.ids_at
+        whole, ends, ids_at = self.data, self.ends, self._ids_at or self.ids_at
         start = ends[begin - 1] if begin else 0
         if stop - begin == 1:
             at = ids_at[begin]
@@ -215,7 +224,7 @@ class PublishBatch:
         >>> batch.lowered(0, 2).hex(" ")
         '30 04 00 01 74 78 30 05 00 01 74 79 79'
         """
-        whole, ends, ids_at = self.data, self.ends, self.ids_at
+        whole, ends, ids_at = self.data, self.ends, self._ids_at or self.ids_at
         if isinstance(ends, range) and stop - begin == len(ends):
             length, id_at = ends.step, ids_at[0]
             topic_at, head = _lowered_head(length)
@@ -243,7 +252,7 @@ class PublishBatch:
         >>> batch.answers(0, 2).hex(" "), batch.answers(0, 2, 16).hex(" ")
         ('40 02 00 07 40 02 00 08', '40 03 00 07 10 40 03 00 08 10')
         """
-        whole, ids_at = self.data, self.ids_at
+        whole, ids_at = self.data, self._ids_at or self.ids_at
         if stop - begin == 1 and not reason:
             at = ids_at[begin]
             return _PUBACK + whole[at : at + 2]
@@ -335,13 +344,14 @@ class PublishBatch:
 class Likeness(NamedTuple):
     """The marks of messages like those of a batch of one length and topic.
 
-    They have its size, and `unpack` gives their `heads`. The low byte of the first identifier is at `low_at`, 0 if
-    there is none; the first length of properties is at `none_at`, 0 before MQTT 5.
+    They have its size, the first begins with `head`, and of several `unpack` gives their `heads`. The low byte of the
+    first identifier is at `low_at`, 0 if there is none; the first length of properties at `none_at`, 0 before MQTT 5.
     """
 
     batch: PublishBatch
     size: int
-    unpack: Callable[[bytes, int], tuple[bytes, ...]]
+    head: bytes
+    unpack: Callable[[bytes, int], tuple[bytes, ...]] | None
     heads: tuple[bytes, ...]
     low_at: int
     none_at: int

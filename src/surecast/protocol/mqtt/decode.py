@@ -86,6 +86,8 @@ class PacketDecoder:
         self._held = bytearray()  # the beginning of a packet
         self._needed = 0  # how long `_held` must be before anything new can be said about it
         self._error: PacketError | None = None
+        self.is_at_packet = False
+        """True if the next byte begins a packet, and the version is known."""
         self._unfinished: Unfinished[PartialPacketHolder] | None = None
         self._is_counted = False
         self._topics: dict[bytes, str] = {}
@@ -106,6 +108,7 @@ class PacketDecoder:
     def drop_held(self) -> None:
         """Forgets the beginning of a packet; nothing can be read after that."""
         self._held = bytearray()
+        self.is_at_packet = False
         self._error = ProtocolError("packet", 0, "it was given up unfinished", ReasonCode.QUOTA_EXCEEDED)
         self.release()
 
@@ -117,6 +120,7 @@ class PacketDecoder:
 
     def _hold(self, data: bytes) -> None:
         self._held += data
+        self.is_at_packet = False
         if self._unfinished is not None and len(self._held) >= COUNTED_BYTES_MIN:
             self._is_counted = True
             self._unfinished.hold(self, len(self._held))
@@ -148,18 +152,22 @@ class PacketDecoder:
     def alike(self, data: bytes) -> PublishBatch | None:
         """Returns an earlier batch that these bytes are like, None if there is none: they are messages to its topic,
         with its flags and of its length, as many as it has. Then they need not be fed to this decoder."""
+        if not self.is_at_packet:
+            return None
         likeness = self._likeness
         if likeness is None:
             alike = self._alike
             if alike is None or len(data) != len(alike.data):
                 return None
             likeness = self._likeness = alike.likeness()
-        batch, size, unpack, heads, low_at, none_at, length = likeness
-        if (
-            len(data) != size
-            or self._held
-            or self._error is not None
-            or unpack(data, 0) != heads
+        batch, size, head, unpack, heads, low_at, none_at, length = likeness
+        if len(data) != size or not data.startswith(head):
+            return None
+        if unpack is None:
+            if (low_at and not (data[low_at] or data[low_at - 1])) or (none_at and data[none_at]):
+                return None
+        elif (
+            unpack(data, 0) != heads
             or (low_at and b"\0" in (low := data[low_at::length]) and has_none(low, data[low_at - 1 :: length]))
             or (none_at and data[none_at::length].strip(b"\0"))
         ):
@@ -176,12 +184,12 @@ class PacketDecoder:
         """
         if self._alike is not None and (alike := self.alike(data)) is not None:
             return [alike.of(data)]
+        if len(data) == 4 and data[0] in ACKS and data[1] == 2 and self.is_at_packet:
+            identifier = data[2] << 8 | data[3]  # most acknowledgements come alone
+            if identifier:
+                return [AckBatch((identifier,), data[0])]
         if self._error is not None:
             raise self._error.with_traceback(None)
-        if len(data) == 4 and data[0] in ACKS and not self._held and self.version is not None:
-            acks = find_acks(data, 0)  # most acknowledgements come alone
-            if acks is not None:
-                return [acks]
         packets: list[Packet | PublishBatch | AckBatch] = []
         if self._held:
             if len(self._held) + len(data) < self._needed:
@@ -189,6 +197,7 @@ class PacketDecoder:
                 return packets
             data = bytes(self._held) + data
             self._held = bytearray()
+            self.is_at_packet = self.version is not None
             if self._is_counted:
                 self.release()
         position, size, topics = 0, len(data), self._topics
@@ -232,12 +241,14 @@ class PacketDecoder:
         if error.version is None:
             error.version = self.version
         error.packets = tuple(packets)
+        self.is_at_packet = False
         self._error = type(error)(error.packet, error.offset, error.problem, error.reason_code)
         self._error.version = error.version
         self._error.limit = error.limit
 
     def _use(self, version: int | None) -> None:
         self.version = version
+        self.is_at_packet = version is not None
         self._alike = self._likeness = None
         self._first_bytes = _first_bytes(self._side, version)
         self._limit = self._max_connect_size if version is None else self._max_size
