@@ -434,7 +434,7 @@ def test_everybody_gets_what_a_simple_broker_gives(make_world: Any, seed: int) -
 def broken(name: str) -> tuple[type, str, Any]:
     """A way to break the broker: a class, the name of a method, and another one in its place."""
     numbered, sent_run, part = PublishBatch.renumbered, Outgoing._send_run, MessageBatch.part
-    alone = Acknowledging.takes_alone
+    first = PlainFlight.take_first
     settled, taken, free = PlainFlight.acknowledge, Acknowledging._take_together, Session.free_identifiers
     return {
         "other messages are numbered": (PublishBatch, "renumbered", lambda b, n, x, y: numbered(b, n, 0, y - x)),
@@ -444,8 +444,7 @@ def broken(name: str) -> tuple[type, str, Any]:
             WaitingQueue, "popleft", lambda queue: WaitingQueue.unpacked(queue) and _pop(queue)),
         "versions are mixed up": (MessageBatch, "of_version", lambda source, version_5: source.batch),
         "a size is wrong": (PlainFlight, "acknowledge", lambda f, ids: (size := settled(f, ids)) and size + 1),
-        "a lone acknowledgement is taken for another": (
-            Acknowledging, "takes_alone", lambda a, c, data, now: alone(a, c, data[:3] + b"\1", now)),
+        "the size of the first is wrong": (PlainFlight, "take_first", lambda flight: first(flight) + 1),
         "identifiers are used twice": (Session, "free_identifiers", lambda s, n: (free(s, n)[0], n)),
         "a part begins too late": (MessageBatch, "part", lambda source, x, y: part(source, min(x + 1, y - 1), y)),
         "an acknowledgement is forgotten": (Acknowledging, "_take_together", lambda a, s, i, c: taken(a, s, i[1:], c)),
@@ -469,7 +468,7 @@ def _as_if_first(run: WaitingRun) -> Any:
     "name",
     [
         "other messages are numbered", "a window is one too large", "what came last leaves first",
-        "versions are mixed up", "a size is wrong", "a lone acknowledgement is taken for another",
+        "versions are mixed up", "a size is wrong", "the size of the first is wrong",
         "identifiers are used twice", "a part begins too late",
         "an acknowledgement is forgotten", "the quick way forgets others", "a run forgets where it is",
     ],
