@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +31,11 @@ from typer.testing import CliRunner
 from surecast.broker.event_log import Alive, Lost, Record, Started, Stopped
 from surecast.cli.pipeline import app
 from surecast.errors import ConfigurationError
-from surecast.pipeline import RunReport, SparkServer, run_tables
+from surecast.pipeline import RunReport, SparkServer, read_table, run_tables
 from surecast.pipeline.pipeline_run import count_raw, differences
 from surecast.pipeline.qos import ACCURACY, QUANTILES
 from surecast.pipeline.records import EVENT_COLUMNS
+from surecast.pipeline.run_manifest import first_rows
 from surecast.pipeline.table_catalogue import CLEAN, TABLES
 from surecast.pipeline.table_definitions import VIEWS
 from surecast.pipeline.zap_views import ZAP_VIEWS
@@ -389,6 +391,61 @@ def test_show_prints_rows(server: SparkServer, pieces: Pieces) -> None:
     assert (row["broker"], row["balanced"]) == ("broker-1", True)
 
 
+def test_files_of_the_manifest_are_the_tables(spark: SparkSession, pieces: Pieces) -> None:
+    """Read without Spark, with the same values in the same order, and by the commands."""
+    for name in TABLES:
+        by_spark, by_arrow = (
+            read_table(spark, name, 100_000, "logs"),
+            first_rows(pieces.output, name, 100_000),
+        )
+        assert Counter(map(repr, by_arrow)) == Counter(map(repr, by_spark)), name
+        keys = [list(row.values())[:3] for row in by_arrow]
+        assert keys == [list(row.values())[:3] for row in by_spark], name
+    place = ["--output", str(pieces.output)]
+    shown = CliRunner().invoke(app, ["show", "broker_accounts", "--database", "logs", "--json", *place])
+    assert [row["broker"] for row in json.loads(shown.stdout)] == ["broker-1", "broker-2", "live", "till"]
+    listed = json.loads(CliRunner().invoke(app, ["tables", "--json", *place]).stdout)
+    assert {name: each["rows"] for name, each in listed.items()} == pieces.second.tables
+
+
+def test_nothing_new_needs_no_spark(pieces: Pieces, live: LiveBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark is asked only when there is something to do."""
+
+    class SparkIsAskedError(Exception):
+        pass
+
+    def ask(*_: Any) -> None:
+        raise SparkIsAskedError
+
+    monkeypatch.setattr("surecast.pipeline.pipeline_run.open_tables", ask)
+    inputs = [text for name in (str(pieces.folder), f"live={live.url}") for text in ("--input", name)]
+    output = ["--output", str(pieces.output), "--database", "logs", "--token-file", str(live.token_file)]
+    command = ["run", *inputs, *output, "--remote", "sc://localhost:9", "--json"]
+    answer = CliRunner().invoke(app, command)
+    assert answer.exit_code == 0, answer.output
+    report = RunReport(**json.loads(answer.stdout))
+    same = replace(report, new_records=pieces.second.new_records, duration_s=pieces.second.duration_s, unchanged=False)
+    assert (report.unchanged, report.new_records, same) == (True, 0, pieces.second)
+    assert CliRunner().invoke(app, command[:-1]).stdout.startswith(f"nothing new in {report.files} files; ")
+
+    def has_work(*more: str) -> bool:
+        return isinstance(CliRunner().invoke(app, [*command, *more]).exception, SparkIsAskedError)
+
+    assert not has_work()
+    assert has_work("--full-refresh")
+    assert has_work("--window", "2min")
+    size = pieces.growing.stat().st_size
+    with pieces.growing.open("ab") as file:
+        file.write(b"2024-01-01,20:19:00")
+    assert not has_work()  # half a line
+    with pieces.growing.open("ab") as file:
+        file.write(b",10.0.0.3,NRK1,A\n")
+    assert has_work()
+    os.truncate(pieces.growing, size)
+    live.serve(1)
+    assert has_work()
+
+
 def test_a_scenario_is_learned_on_a_server_that_runs_already(
     server: SparkServer, pieces: Pieces, tmp_path: Path
 ) -> None:
@@ -405,8 +462,6 @@ def test_a_scenario_is_learned_on_a_server_that_runs_already(
 
 
 def test_show_reads_rows_as_json_has_them(spark: SparkSession, pieces: Pieces) -> None:
-    from surecast.pipeline import read_table
-
     rows: list[dict[str, Any]] = read_table(spark, "broker_accounts", 1, "logs")
     assert json.loads(json.dumps(rows))[0]["broker"] == "broker-1"
     with pytest.raises(ConfigurationError, match="there is no table 'nothing'; there are: raw_records"):

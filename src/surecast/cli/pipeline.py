@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from surecast.cli.options import AsJson, takes_groups
-from surecast.errors import ConfigurationError
+from surecast.errors import ConfigurationError, refuse_unknown
 
 if TYPE_CHECKING:
     from surecast.pipeline import RunReport, ServerSettings
@@ -155,15 +155,11 @@ def show(
 ) -> None:
     """Show rows of a table."""
     settings = server.settings()
-    server.check_tables(output, "--output")
-    from surecast.cli.output import console, print_json, print_table, working
-    from surecast.pipeline import open_tables, read_table
+    from surecast.cli.output import console, print_json, print_table
 
-    with working("starting Spark"), open_tables(output, settings, server.remote) as (spark, _):
-        rows = [
-            {name: _plain(value) for name, value in row.items()}
-            for row in read_table(spark, table, limit, server.database)
-        ]
+    rows = [
+        {name: _plain(value) for name, value in row.items()} for row in _rows(table, output, server, settings, limit)
+    ]
     if json:
         print_json(rows)
         return
@@ -175,21 +171,72 @@ def show(
     print_table(texts, figures, [[_cell(row[name]) for name in (*texts, *figures)] for row in rows])
 
 
+def _rows(
+    table: str, output: Path, server: SparkServerOptions, settings: ServerSettings, limit: int
+) -> list[dict[str, Any]]:
+    """Returns the first rows of a table: from the files of the last run, or if they are elsewhere, by Spark."""
+    from surecast.pipeline.run_manifest import first_rows, read_manifest
+    from surecast.pipeline.table_catalogue import TABLES
+
+    refuse_unknown("table", [table], TABLES)
+    if server.remote is None:
+        manifest = read_manifest(output)
+        if manifest is not None and manifest.database == server.database:
+            return first_rows(output, table, limit)
+        server.check_tables(output, "--output")
+    from surecast.cli.output import working
+    from surecast.pipeline import open_tables, read_table
+
+    with working("starting Spark"), open_tables(output, settings, server.remote) as (spark, _):
+        return read_table(spark, table, limit, server.database)
+
+
 @app.command()
-def tables(json: AsJson = False) -> None:
+def tables(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of tables: also show their rows and size.")
+    ] = None,
+    json: AsJson = False,
+) -> None:
     """List the tables of the pipeline, and what is in each."""
     from surecast.cli.output import print_json, print_table
     from surecast.pipeline.table_catalogue import TABLES
 
-    if json:
-        print_json(TABLES)
+    if output is None:
+        if json:
+            print_json(TABLES)
+        else:
+            print_table(("table", "what is in it"), (), TABLES.items())
         return
-    print_table(("table", "what is in it"), (), TABLES.items())
+    from surecast.pipeline.run_manifest import read_manifest
+
+    manifest = read_manifest(output)
+    if manifest is None:
+        raise ConfigurationError(f"--output {output}: no run has finished there; run surecast pipeline run first")
+    held = {name: manifest.tables[name] for name in TABLES if name in manifest.tables}
+    if json:
+        print_json(
+            {
+                n: {"text": TABLES[n], "rows": t.rows, "bytes": t.size_bytes, "files": len(t.files)}
+                for n, t in held.items()
+            }
+        )
+        return
+    rows = [[n, TABLES[n], f"{t.rows:,}", f"{t.size_bytes:,}", f"{len(t.files):,}"] for n, t in held.items()]
+    print_table(("table", "what is in it"), ("rows", "bytes", "files"), rows)
 
 
 def _print_report(report: RunReport, output: Path) -> None:
     from surecast.cli.output import console, print_table
 
+    if report.unchanged:
+        console.print(
+            f"nothing new in {report.files:,} files; the tables in {output} are those of the last run",
+            markup=False,
+            soft_wrap=True,
+        )
+        _print_waiting(report)
+        return
     console.print(
         f"{report.files:,} files, {report.records:,} records ({report.new_records:,} new): {report.sound:,} sound, "
         f"{report.duplicates:,} seen before, {sum(report.quarantined.values()):,} in quarantine"
@@ -197,13 +244,19 @@ def _print_report(report: RunReport, output: Path) -> None:
     for noun, title, counts in (("reason", "in quarantine", report.quarantined), ("table", "rows", report.tables)):
         if counts:
             print_table((noun,), (title,), [[name, f"{count:,}"] for name, count in counts.items()])
+    _print_waiting(report)
+    console.print(f"tables in {output}, after {report.duration_s:.0f} s", markup=False, soft_wrap=True)
+
+
+def _print_waiting(report: RunReport) -> None:
+    from surecast.cli.output import console
+
     for file, count in report.waiting_bytes.items():
         console.print(
             f"{file}: {count:,} bytes are left for the next run, as their line is not complete",
             markup=False,
             soft_wrap=True,
         )
-    console.print(f"tables in {output}, after {report.duration_s:.0f} s", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.pipeline.datasource_log import LogAccess, log_at
+from surecast.pipeline.run_manifest import begin_run, code_digest, end_run, local_path, read_manifest
 from surecast.pipeline.spark_session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
 from surecast.pipeline.table_catalogue import CLEAN, STATISTICS, TABLES, chosen_statistics
 
@@ -61,6 +62,8 @@ class RunReport:
     tables: dict[str, int]
     """Rows of every table that this run brought up to date."""
     duration_s: float
+    unchanged: bool = False
+    """True if nothing was new: Spark was not started, and the tables are those of the last run."""
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -82,7 +85,8 @@ def run_pipeline(
     configuration: Mapping[str, str] | None = None,
     progress: Callable[[str, str], None] | None = None,
 ) -> RunReport:
-    """Reads what is new in the inputs into the tables of `output`, and computes the statistics anew.
+    """Reads what is new in the inputs into the tables of `output`, and computes the statistics anew; does not start
+    Spark if there is nothing to do.
 
     An input is a file, a folder, or the address of a broker's HTTP listener, whose log is read with `access`.
     `by_command` lets `spark-pipelines run` do the work, in place of the Spark session at hand. `storage` is a URL that
@@ -91,6 +95,14 @@ def run_pipeline(
     """
     started_s = time.monotonic()
     paths = [_absolute(name) for name in inputs]
+    chosen = chosen_statistics(tuple(STATISTICS) if statistics is None else statistics)
+    storage = storage or _as_url(output / "checkpoints")
+    if not full_refresh:
+        digest = _digest(database, window_s, chosen, storage, configuration)
+        warehouse = None if remote else (settings or ServerSettings()).warehouse(output)
+        if (report := _unchanged(output, paths, access, digest, warehouse, started_s)) is not None:
+            _write(output / REPORT_FILE, report)
+            return report
     if remote is None:
         new_bytes = _input_bytes(paths, access)  # what is not there is refused before Spark is started
         settings = _for_size(settings, output, new_bytes)
@@ -178,8 +190,9 @@ def run_tables(
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
     access = access or LogAccess()
     chosen = chosen_statistics(tuple(STATISTICS) if statistics is None else statistics)
+    storage = storage or _as_url(output / "checkpoints")
     settings = PipelineSettings(
-        storage=storage or _as_url(output / "checkpoints"),
+        storage=storage,
         configuration={
             INPUTS_KEY: json.dumps([_absolute(name) for name in inputs]),
             WINDOW_KEY: repr(window_s),
@@ -193,13 +206,69 @@ def run_tables(
         full_refresh=full_refresh,
         environment=access.environment(),
     )
+    begin_run(output)
     before = 0 if full_refresh else _rows(spark, database, "raw_records")
     if by_command_at is None:
         run_in_session(spark, lambda session: define(session, access), settings, progress)
     else:
         run_by_command(by_command_at, write_project(output / "project", settings), settings, progress)
     tables = [name for name in TABLES if name in chosen or name not in STATISTICS]
-    return _report(spark, settings, inputs, tables, before, started_s)
+    report = _report(spark, settings, inputs, tables, before, started_s)
+    end_run(
+        output,
+        digest=_digest(database, window_s, chosen, storage, configuration),
+        warehouse=spark.conf.get("spark.sql.warehouse.dir") or "",
+        database=database,
+        checkpoints=storage,
+        names=TABLES,
+        report=report.as_dict(),
+    )
+    return report
+
+
+def _digest(
+    database: str, window_s: float, chosen: Sequence[str], storage: str, configuration: Mapping[str, str] | None
+) -> str:
+    """Returns what decides on the tables besides the inputs; the schedule counts by its size and time, as inputs do."""
+    settings = {"database": database, "window_s": window_s, "statistics": chosen, "storage": storage}
+    configuration = configuration or {}
+    schedule = [
+        (str(path), path.stat().st_size, path.stat().st_mtime_ns)
+        for name in [configuration.get("surecast.schedule", "")]
+        for path in ([Path(name), *sorted(Path(name).rglob("*"))] if name else [])
+        if path.is_file()
+    ]
+    return code_digest({**settings, "configuration": configuration, "schedule": schedule})
+
+
+def _unchanged(
+    output: Path,
+    inputs: Sequence[str],
+    access: LogAccess | None,
+    digest: str,
+    warehouse: str | None,
+    started_s: float,
+) -> RunReport | None:
+    """Returns the report of the last run if a run would read nothing and compute the same; None if there is work."""
+    manifest = read_manifest(output)
+    if manifest is None or manifest.offsets is None or manifest.digest != digest:
+        return None
+    if warehouse is not None and local_path(warehouse) != local_path(manifest.warehouse):
+        return None
+    try:
+        if _has_new(inputs, manifest.offsets, access or LogAccess()):
+            return None
+    except ConfigurationError:
+        if warehouse is not None:
+            raise
+        return None  # inputs on the machine of a server are not seen from here
+    return replace(
+        RunReport(**manifest.report),
+        new_records=0,
+        waiting_bytes=_waiting(inputs, manifest.offsets),
+        duration_s=time.monotonic() - started_s,
+        unchanged=True,
+    )
 
 
 def read_table(spark: SparkSession, name: str, limit: int, database: str = "default") -> list[dict[str, Any]]:
@@ -271,6 +340,17 @@ def _input_bytes(inputs: Sequence[str], access: LogAccess | None) -> int:
     files = find_files([name for name in inputs if log_at(name) is None])
     sizes = [each.size_bytes * (_PACKED if path.endswith(".gz") else 1) for path, each in files.items()]
     return sum(sizes) + _RECORD_BYTES * sum(log.end() for log in logs)
+
+
+def _has_new(inputs: Sequence[str], offsets: Mapping[str, int], access: LogAccess) -> bool:
+    """Returns whether an input has, or had, more than was read of it."""
+    from surecast.pipeline.input_files import find_files, readable_end
+
+    logs = [log for name in inputs if (log := log_at(name, access)) is not None]
+    files = find_files([name for name in inputs if log_at(name) is None])
+    if any(readable_end(each, offsets.get(path, 0)) != offsets.get(path, 0) for path, each in files.items()):
+        return True
+    return any(log.end() != offsets.get(log.url) for log in logs)
 
 
 def _for_size(settings: ServerSettings | None, output: Path, new_bytes: int = 0) -> ServerSettings:

@@ -43,6 +43,7 @@ JAVA_OLDEST: Final = 17
 START_S: Final = 180.0
 PY_FILES: Final = "spark.submit.pyFiles"
 _ARCHIVES: Final = "spark.archives"
+_WAREHOUSE: Final = "spark.sql.warehouse.dir"
 _FILES: Final = "spark.files"
 _PYTHON: Final = "spark.pyspark.python"
 _WORKER_PYTHON: Final = "spark.sql.execution.pyspark.python"
@@ -125,6 +126,10 @@ class ServerSettings:
         ['surecast.zip', 'more.zip']
         """
         return [name for text in self.static.get(PY_FILES, "").split(",") if (name := text.strip())]
+
+    def warehouse(self, output: Path) -> str:
+        """Returns the folder or URL of the tables of an output folder."""
+        return self.static.get(_WAREHOUSE, str(output.absolute() / "tables"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +303,7 @@ def _command(output: Path, settings: ServerSettings) -> list[str]:
         "spark.connect.grpc.binding.port": "0",
         "spark.ui.enabled": "false",
         "spark.sql.catalogImplementation": "hive",
-        "spark.sql.warehouse.dir": str(output / "tables"),
+        _WAREHOUSE: settings.warehouse(output),
         "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={output}/metastore;create=true",
         "spark.driver.extraJavaOptions": java_options,
         "spark.driver.memory": settings.memory,
