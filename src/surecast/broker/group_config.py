@@ -59,7 +59,8 @@ class ZapSpec(Spec):
     every: PositiveDuration = 1.0
     """The least time between two publications of the statistics, in the time of the log."""
     top: Count = 10
-    """The number of channels in the top list."""
+    """The number of channels in the top list that is always published; others are published while somebody subscribes \
+to them."""
 
 
 class BrokerGroupSpec(GroupSpec):

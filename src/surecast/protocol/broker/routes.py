@@ -7,6 +7,7 @@ here is a cache of the topic tree: a subscription, a connection or a disconnecti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
@@ -21,10 +22,13 @@ from surecast.protocol.filters import Filter
 from surecast.protocol.mqtt import TopicTree, match, parse_shared
 from surecast.protocol.mqtt.topics import has_wildcard
 
-__all__ = ["Permits", "Route", "Routes", "Share", "Tap"]
+__all__ = ["Permits", "Route", "Routes", "Share", "Tap", "Watch"]
 
 Tap = Callable[[Message], None]
 """Is told of every message to some topics, after it has gone to the subscribers."""
+
+Watch = Callable[[str, bool], None]
+"""Is told of a filter, and whether it has subscriptions."""
 
 Permits = Callable[[Session, str], bool]
 """Tells whether a session may get the messages of a topic."""
@@ -140,6 +144,8 @@ class Routes:
         """The fan-outs made so far, by the QoS of messages and by topic."""
         self._shared_fans: dict[FanKey, FanOut] = {}
         self._taps: list[tuple[str, Tap]] = []
+        self._watches: list[tuple[str, Watch]] = []
+        self._watched: Counter[tuple[str, str]] = Counter()
         self._scanned = 0
         self._permits: Permits | None = None
         self._permitted: dict[tuple[str, str], bool] = {}
@@ -151,6 +157,11 @@ class Routes:
         """From now on somebody is told of the messages to some topics; these are taken one by one."""
         self._taps.append((filter, tap))
         self._forget(filter)
+
+    def watch(self, prefix: str, watch: Watch) -> None:
+        """From now on somebody is told of the filters that begin with a prefix: of the first subscription to one, and
+        when the last has ended."""
+        self._watches.append((prefix, watch))
 
     def check_deliveries(self, permits: Permits | None) -> None:
         """From now on a session gets only the messages that it may have; None lets it have all that it subscribed to.
@@ -198,6 +209,7 @@ class Routes:
             self.quotas.subscribed(session, 1)
             if shape := shape_of(subscription.filter, subscription.share):
                 session.shapes[shape] += 1
+            self._tell_watches(subscription.filter, 1)
         if subscription.content is not None:
             self._file(session, subscription.content)
         if before is not None and before.content is not None:
@@ -271,6 +283,7 @@ class Routes:
             session.shapes[shape] -= 1
             if not session.shapes[shape]:
                 del session.shapes[shape]
+        self._tell_watches(subscription.filter, -1)
         if subscription.content is not None:
             self._unfile(session, subscription.content)
         if self._traffic is not None:
@@ -287,6 +300,16 @@ class Routes:
             self._tree.unsubscribe(subscription.filter, session)
             # Only routes that lead to the session can change.
             self._forget(subscription.filter, session.routes)
+
+    def _tell_watches(self, filter: str, by: int) -> None:
+        for prefix, watch in self._watches:
+            if filter.startswith(prefix):
+                before = self._watched[prefix, filter]
+                self._watched[prefix, filter] = before + by
+                if not before or not before + by:
+                    watch(filter, bool(before + by))
+                if not before + by:
+                    del self._watched[prefix, filter]
 
     def _file(self, session: Session, content: Filter) -> None:
         session.filter_constraints += len(content.constraints)

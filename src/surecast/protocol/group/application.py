@@ -27,6 +27,17 @@ class Application(Protocol):
     def topics(self) -> tuple[str, ...]:
         """Topic filters of the messages it wants to hear."""
 
+    @property
+    def watched(self) -> str:
+        """Prefix of the topic filters whose subscribers it wants to know of; empty for none."""
+
+    def subscribed(self, topic_filter: str, is_held: bool) -> None:
+        """Hears that a filter that begins with `watched` has subscriptions, or has none any more.
+
+        Subscriptions are part of the state of the group, so it hears the same on every replica. After `restore` it
+        hears of all that there are.
+        """
+
     def published(self, topic: str, payload: bytes, time_us: int) -> Iterable[Publication]:
         """Hears a message, and says what to publish."""
 

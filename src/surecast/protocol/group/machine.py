@@ -141,6 +141,8 @@ class GroupMachine:
             application.restore(b"")
             for topic_filter in application.topics:
                 self.broker.routes.tap(topic_filter, partial(self._hear, application))
+            if application.watched:
+                self.broker.routes.watch(application.watched, application.subscribed)
 
     def _forget_homes(self) -> None:
         """Nobody is connected anywhere, or waits to be."""
@@ -234,6 +236,12 @@ class GroupMachine:
         self.time_us, self._swept_us = read.time_us, read.swept_us
         self.rules.use(read.access)
         self.rules.use_limits(read.limits, self.broker, self.time_us / 1e6)
+        for name, kept in read.applications.items():
+            application = self.applications.get(name)
+            if application is None:
+                raise PeerError(f"group snapshot: this replica does not run the application {name!r}")
+            application.restore(kept)
+        # Applications hear of the subscriptions here.
         decode_state(self.broker, read.broker)
         self.broker.routes.contents.decisions = read.decisions
         self.broker.routes.check_deliveries(self.broker.may_receive if self.rules.checks_deliveries else None)
@@ -245,11 +253,6 @@ class GroupMachine:
                 connection.is_elsewhere = True
                 self._homes[number] = (each.replica, local)
         self.moves.restore(read.newcomers)
-        for name, kept in read.applications.items():
-            application = self.applications.get(name)
-            if application is None:
-                raise PeerError(f"group snapshot: this replica does not run the application {name!r}")
-            application.restore(kept)
 
     def next_timer(self) -> float:
         """Returns when something is due by the time of the log; infinite if nothing is planned."""
