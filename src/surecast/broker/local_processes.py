@@ -11,7 +11,6 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Generic, Self, TypeVar
@@ -76,7 +75,6 @@ class LocalProcesses(ABC, Generic[K]):
                     stderr=log,
                     start_new_session=True,  # a Ctrl-C at the terminal is for whoever watches them
                 )
-            _share_processors(self.processes[name].pid)
 
     def kill(self, name: K) -> None:
         """Ends a process at once, as a crash would."""
@@ -196,13 +194,3 @@ def is_running(folder: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def _share_processors(process: int) -> None:
-    """Brokers of one machine do not interrupt each other.
-
-    Otherwise a follower takes the processor of the leader whose message wakes it, even where another one is idle, and
-    the two work in turns where they could work at once. Only Linux knows this.
-    """
-    with suppress(AttributeError, OSError):
-        os.sched_setscheduler(process, os.SCHED_BATCH, os.sched_param(0))

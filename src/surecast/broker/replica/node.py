@@ -23,7 +23,7 @@ from surecast.broker.replica.status import NodeStatus
 from surecast.broker.service_log import BrokerLog
 from surecast.broker.store_base import MemoryStore, Store
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
-from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, Request, decode
+from surecast.protocol.paxos import Answer, Handler, PaxosSettings, Replica, Request, Turn, decode
 from surecast.protocol.paxos.incarnations import HistoryError
 from surecast.protocol.paxos.journal import refusal
 from surecast.protocol.paxos.machine import Observer
@@ -421,13 +421,17 @@ class ReplicaNode:
                     for user in self._users:
                         user.end_turn()
                 store.commit(turn.records)
-            if turn.after:  # a vote leaves before `synced` applies what is chosen: the leader waits for it
-                peers.post(turn.after)
-                peers.flush()
-            replica.synced(turn.number, time.monotonic())
+            self._stored(turn)
             if turn.is_empty and replica.applied == before:
                 break
         peers.flush()
+
+    def _stored(self, turn: Turn) -> None:
+        """The records of a turn are durable: what rests on them is sent, and what is chosen is applied."""
+        if turn.after:  # a vote leaves before `synced` applies what is chosen: the leader waits for it
+            self.peers.post(turn.after)
+            self.peers.flush()
+        self.replica.synced(turn.number, time.monotonic())
 
     def _plan_wake(self, wake_s: float, now: float) -> None:
         """Makes sure that a turn comes at a time, or sooner."""
