@@ -99,17 +99,22 @@ def test_nothing_acknowledged_is_lost_when_the_broker_in_the_middle_fails(
         faults = [(1.0, lambda: overlay.kill("b2")), (3.0, lambda: overlay.start("b2"))]
     else:
         faults = [(1.0, lambda: middle.send_signal(signal.SIGSTOP)), (3.0, lambda: middle.send_signal(signal.SIGCONT))]
-    before_repair: list[int] = []
-    faults.insert(1, (2.9, lambda: before_repair.extend([len(subscriber.got), len(bystander.got)])))
+    counts: list[tuple[int, int]] = []  # of both subscribers: a second after the fault, and before the repair
+
+    def count() -> None:
+        counts.append((len(subscriber.got), len(bystander.got)))
+
+    faults[1:1] = [(2.0, count), (2.9, count)]
     drive(publisher, 4.0, faults)
     publisher.finish()
     wanted = publisher.acknowledged()
     until(lambda: wanted <= set(subscriber.payloads()), "all acknowledged events")
     assert subscriber.doubled("stock/2") == []
     until(lambda: wanted <= set(bystander.payloads()), "all events at the client beside the publisher")
-    assert before_repair[1] > 300, "a client of the publisher's broker is served while the neighbour is down"
+    (far, near), (far_later, near_later) = counts  # differences, as a busy machine publishes fewer in a second
+    assert near_later > near + 10, "a client of the publisher's broker is served while the neighbour is down"
     if scheme == "bypass-buffering":
-        assert before_repair[0] > 200, "events go around the broker that is down"
+        assert far_later > far + 10, "events go around the broker that is down"
     assert balanced(overlay) == []
 
 
@@ -126,7 +131,7 @@ def test_accounts_of_all_brokers_add_up_while_messages_travel_and_a_broker_that_
     assert [cut["problems"] for cut in cuts] == [[]] * 9
     assert [cut["incomplete"] for cut in cuts] == [[]] * 9
     assert all(len([row for row in cut["links"] if row["received"] is not None]) == 4 for cut in cuts)
-    assert max(row["sent"] for row in cuts[-1]["links"]) > 100
+    assert max(row["sent"] for row in cuts[-1]["links"]) > 10, "events travelled while the cuts were taken"
     overlay.kill("b3")
     until(lambda: not is_up(overlay, "b2", "b3"), "b2 notices")
     done = run_here(["overlay", "accounts", str(overlay.path)])
