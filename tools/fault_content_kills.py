@@ -45,7 +45,7 @@ TOPIC = "hostile"
 OPEN_MAX = 8
 SETTLE_S = 30.0
 JSON = Properties(content_type="application/json")
-PAXOS = {"snapshot_every": 300, "log_keep": 100}
+PAXOS = {"snapshot_every": 300, "log_keep": 100, "snapshot_at_once": "1B"}
 """Snapshots come often, so that replicas begin with one, and apply the log behind it."""
 
 FILTERS: dict[str, tuple[str, Callable[[Attributes], bool]]] = {

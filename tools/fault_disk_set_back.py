@@ -42,7 +42,7 @@ from surecast.protocol.paxos import admission
 admission.objection_to = lambda told, seen: None
 admission.Admission._other_log = lambda self, applied, running: None
 """
-PAXOS = {"snapshot_every": 400, "log_keep": 100}
+PAXOS = {"snapshot_every": 400, "log_keep": 100, "snapshot_at_once": "1B"}
 
 
 class Trial:

@@ -42,7 +42,7 @@ from surecast.broker.group_config import config_of
 from surecast.broker.replica.administer import ask_status
 
 SETTLE_S = 30.0
-PAXOS = {"snapshot_every": 400, "log_keep": 100}
+PAXOS = {"snapshot_every": 400, "log_keep": 100, "snapshot_at_once": "1B"}
 """Snapshots come often, so that replicas that come back also catch up by one."""
 
 

@@ -144,7 +144,7 @@ def gap_after(answered_s: list[float], at_s: float) -> float:
 
 async def run(options: argparse.Namespace, folder: Path) -> None:
     """One run."""
-    paxos = {"variant": options.variant, "snapshot_every": 400, "log_keep": 100}
+    paxos = {"variant": options.variant, "snapshot_every": 400, "log_keep": 100, "snapshot_at_once": "1B"}
     group = Group(folder, options.replicas, sync=options.sync, paxos=paxos)
     history, events = History(), list[str]()
     try:

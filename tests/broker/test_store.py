@@ -350,6 +350,7 @@ def test_a_store_whose_mark_or_beginning_is_lost_is_salvaged(filled: Path) -> No
 WAITS_FOR_THE_DISK = {
     "broker/event_log.py": "the event log, where it is asked to",
     "broker/private.py": "files that are written once",
+    "broker/replica/snapshot_files.py": "snapshots, which a child process writes and syncs",
     "broker/segment_mark.py": "the store",
     "broker/segment_store.py": "the store",
     "report/report_files.py": "files that are written once",

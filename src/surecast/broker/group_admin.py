@@ -24,8 +24,9 @@ from surecast.broker.replica.administer import ask_status
 from surecast.broker.replica.client_link import ReplicaLink
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.handshake import Hello
+from surecast.broker.replica.snapshot_files import SnapshotFile, SnapshotFiles
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
-from surecast.protocol.group import Item
+from surecast.protocol.group import GroupMachine, Item
 from surecast.protocol.group.backup import Backup, pack_backup, parts_of, read_backup
 from surecast.protocol.group.commands import pack
 from surecast.protocol.paxos import Answer
@@ -106,7 +107,7 @@ class AdminPort(ClientPort):
             machine.time_us,
             f"surecast {__version__}",
         )
-        data = pack_backup(about, machine.snapshot())
+        data = await asyncio.to_thread(pack_backup, about, await _copied(machine))
         self._answer(connection, _BACKUP, {"bytes": len(data)})
         for at in range(0, len(data), _PART_BYTES):
             connection.write(frame(_DATA + data[at : at + _PART_BYTES]))
@@ -158,6 +159,23 @@ def _size(content: bytes) -> int:
     if not 0 < size <= _BACKUP_BYTES_MAX:
         raise PeerError(f"administrator: a backup of {size} bytes; it may have 1 to {_BACKUP_BYTES_MAX}")
     return size
+
+
+async def _copied(machine: GroupMachine) -> bytes:
+    """Returns the state as it is now, written by a process of its own: it may take long, and this replica goes on."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[SnapshotFile | str] = loop.create_future()
+    files = SnapshotFiles(None, syncs=False)
+    try:
+        files.begin(loop, 0, machine.snapshot_pieces(), ended.set_result)
+        kept = await ended
+    except OSError as error:
+        raise OverloadError(f"backup: no other process can be started to write it: {error.strerror}") from error
+    finally:
+        files.stop()
+    if isinstance(kept, str):
+        raise OverloadError(f"backup: it could not be written: {kept}")
+    return await asyncio.to_thread(kept.read, 0, kept.reference.size)
 
 
 async def ask_backup(group: GroupSpec, file: Path) -> Backup:

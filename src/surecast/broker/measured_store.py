@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from surecast.broker.store import Durability, Operation, Store, StoreStatistics
 
@@ -27,6 +28,11 @@ class MeasuredStore:
         self._store = store
         self.counts = [0] * (len(BOUNDS_S) + 1)
         self.total_s = 0.0
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder that it is in, and locks; None where it is in memory only."""
+        return self._store.folder
 
     @property
     def durability(self) -> Durability:

@@ -105,7 +105,7 @@ class SegmentStore:
     ):
         if durability not in ("full", "os"):
             raise ConfigurationError(f"durability: {durability!r} is unknown here; write 'full' or 'os'")
-        self.folder = folder
+        self._folder = folder
         self.cut_bytes = 0
         self.doubt = ""
         self._cut = ""
@@ -136,6 +136,11 @@ class SegmentStore:
         self._open()
         if sync_every_s and (durability == "full" or may_lose):
             self._syncer = Syncer(self.sync, sync_every_s)
+
+    @property
+    def folder(self) -> Path:
+        """Returns the folder that it is in."""
+        return self._folder
 
     @property
     def durability(self) -> Literal["full", "os"]:
@@ -212,7 +217,7 @@ class SegmentStore:
                 self._sync_folder()
                 self._mark.confirm_synced(number)
         except OSError as error:
-            self._broken = f"{self.folder}: the disk did not confirm commits ({error.strerror}); {self._remedy}"
+            self._broken = f"{self._folder}: the disk did not confirm commits ({error.strerror}); {self._remedy}"
             return
         self._synced, self._synced_segment = number, last
         self._spares += self._left[:left]
@@ -303,8 +308,8 @@ class SegmentStore:
     def _begin(self, number: int) -> Segment:
         """A file for the next entries, a used one where there is one; it gets its name when it is ready."""
         assert self._mark is not None
-        spare = self._spares.pop() if self._spares else self.folder / f"{_SPARE}{number:010d}.log"
-        path = segment_path(self.folder, number)
+        spare = self._spares.pop() if self._spares else self._folder / f"{_SPARE}{number:010d}.log"
+        path = segment_path(self._folder, number)
         salt = secrets.randbits(32)
         file = -1
         try:
@@ -359,7 +364,7 @@ class SegmentStore:
     def _delete(self, number: int) -> None:
         segment = self._segments.pop(number)
         os.close(segment.file)
-        spare = self.folder / f"{_SPARE}{number:010d}.log"
+        spare = self._folder / f"{_SPARE}{number:010d}.log"
         try:
             if len(self._spares) + len(self._left) < _SPARES_MAX and segment.bytes <= 2 * self._segment_bytes:
                 segment.path.rename(spare)
@@ -379,13 +384,13 @@ class SegmentStore:
 
     def _open(self) -> None:
         try:
-            self._loose = make_private(self.folder)
+            self._loose = make_private(self._folder)
             self._take_lock()
             self._load()
         except OSError as error:
             self._let_go()
             raise StoreError(
-                f"{error.filename or self.folder}: {_CAUSES.get(error.errno or 0, error.strerror)}"
+                f"{error.filename or self._folder}: {_CAUSES.get(error.errno or 0, error.strerror)}"
             ) from error
         except DamagedError as error:
             self._let_go()
@@ -395,40 +400,40 @@ class SegmentStore:
             raise
 
     def _take_lock(self) -> None:
-        self._lock = open_private(self.folder / _LOCK, os.O_RDWR | os.O_CREAT)
+        self._lock = open_private(self._folder / _LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreError(
-                f"{self.folder}: another broker is using this folder; stop it, or choose another folder"
+                f"{self._folder}: another broker is using this folder; stop it, or choose another folder"
             ) from None
 
     def _load(self) -> None:
         """Reads the log, cuts away what a crash left at its end, and makes sure that the rest is on the disk."""
-        path = self.folder / MARK_NAME
+        path = self._folder / MARK_NAME
         if not path.exists():
-            if names := sorted(self.folder.glob("segment-*.log")):
+            if names := sorted(self._folder.glob("segment-*.log")):
                 raise DamagedError(path, 0, f"the file is missing, though {names[-1].name} is there")
-            self._mark = Mark(self.folder, new_store())
+            self._mark = Mark(self._folder, new_store())
             self._sync_folder()
         state = read_mark(path)
         lost_power = not (state.same_boot or state.full or state.closed)
         if lost_power and not self._may_lose:
             raise StoreError(
-                f"{self.folder}: the machine started anew while this store was written without sync; it may have lost "
+                f"{self._folder}: the machine started anew while this store was written without sync; it may have lost "
                 f"promises; {self._remedy}; or, if every replica of the group ended so, go on with what is left: run "
-                f"surecast broker salvage {self.folder} --last-resort"
+                f"surecast broker salvage {self._folder} --last-resort"
             )
-        log = LogReader(self.folder, state, lost_power)
+        log = LogReader(self._folder, state, lost_power)
         log.read()
         self.doubt, self.cut_bytes = log.doubt(), log.torn_bytes
         if self.cut_bytes:
             self._cut = f"{log.files[-1].path}: commit {log.next} was cut off before it was confirmed, and is cut away"
-        self._mark = self._mark or Mark(self.folder)
+        self._mark = self._mark or Mark(self._folder)
         self._take(log)
         self._mark.begin(self._next - 1, self._durability == "full")
         self._synced, self._synced_segment = self._next - 1, self._last
-        self._spares = sorted(self.folder.glob(f"{_SPARE}*.log"))
+        self._spares = sorted(self._folder.glob(f"{_SPARE}*.log"))
         self._retiring = [(self._synced, number) for number in self._segments if number < self._oldest]
         self._retire()
 
@@ -462,7 +467,7 @@ class SegmentStore:
         self._sync_folder()
 
     def _sync_folder(self) -> None:
-        folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
         finally:

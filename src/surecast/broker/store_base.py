@@ -66,6 +66,10 @@ class Store(Protocol):
     """A durable map that changes in whole commits. One caller at a time."""
 
     @property
+    def folder(self) -> Path | None:
+        """The folder that it is in, and locks; None where it is in memory only."""
+
+    @property
     def durability(self) -> Durability:
         """The failures that a commit survives once it has returned."""
 
@@ -99,6 +103,7 @@ class MemoryStore:
     """
 
     durability: Durability = "memory"
+    folder: Path | None = None
     warnings: tuple[str, ...] = ()
 
     def __init__(self) -> None:

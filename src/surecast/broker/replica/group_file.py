@@ -85,6 +85,8 @@ class PaxosSpec(Spec):
     """Requests held, here and at the leader."""
     snapshot_every: Count = _DEFAULTS.snapshot_every
     """Instances between two snapshots."""
+    snapshot_at_once: Size = _DEFAULTS.snapshot_at_once_bytes
+    """A larger state is written by a process of its own, while the replica goes on."""
     log_keep: Count = _DEFAULTS.log_keep
     """Instances kept below a snapshot for slow replicas."""
     reply_window: Count = _DEFAULTS.reply_window
@@ -112,6 +114,7 @@ class PaxosSpec(Spec):
             lazy_delay_s=LAZY_DELAY_S,
             vote_window=max(_DEFAULTS.vote_window, 2 * self.alpha),
             snapshot_every=self.snapshot_every,
+            snapshot_at_once_bytes=int(self.snapshot_at_once),
             log_keep=self.log_keep,
             reply_window=self.reply_window,
             clients_max=self.clients_max,

@@ -7,6 +7,7 @@ it says goes out, what it must remember is committed, and what rests on that goe
 from __future__ import annotations
 
 import asyncio
+import errno
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,6 +20,7 @@ from surecast.broker.replica.clock_watch import ClockWatch
 from surecast.broker.replica.founding import FOUNDING_KEY
 from surecast.broker.replica.node_user import NodeUser
 from surecast.broker.replica.peers import Peers
+from surecast.broker.replica.snapshot_files import SnapshotFile, SnapshotFiles
 from surecast.broker.replica.status import NodeStatus
 from surecast.broker.service_log import BrokerLog
 from surecast.broker.store_base import MemoryStore, Store
@@ -125,6 +127,7 @@ class ReplicaNode:
         self._failure: Exception | None = None
         # Where a commit waits for the disk, what may go before it goes before it; otherwise a turn is one write.
         self._flush_first = self.store.durability == "full"
+        self._snapshot_files = SnapshotFiles(self.store.folder, self._flush_first)
 
     # From start to stop
 
@@ -147,7 +150,9 @@ class ReplicaNode:
             now=now,
             epoch_s=self._wall() - now,
             observer=self._observer,
+            shelf=self._snapshot_files,
         )
+        self._snapshot_files.tidy()
         for key, value in records:
             self.book.restore(key, value)
         del records
@@ -187,6 +192,7 @@ class ReplicaNode:
             if timer is not None:
                 timer.cancel()
         self._timer = self._waker = None
+        self._snapshot_files.stop()
         self.peers.hang_up()
 
     # What an application uses
@@ -394,6 +400,8 @@ class ReplicaNode:
             self._until_quiet()
             for user in self._users:
                 user.end_turn()
+            if self.replica.snapshots.is_wanted:
+                self._begin_snapshot()
             if (wake_s := self.replica.wake_s) is not None:
                 self._plan_wake(wake_s, time.monotonic())
         except SurecastError as error:
@@ -432,6 +440,31 @@ class ReplicaNode:
             self.peers.post(turn.after)
             self.peers.flush()
         self.replica.synced(turn.number, time.monotonic())
+
+    def _begin_snapshot(self) -> None:
+        """Has a child write the state, large as it is."""
+        snapshots = self.replica.snapshots
+        try:
+            self._snapshot_files.begin(self._loop, *snapshots.begin(), self._snapshot_ended)
+        except OSError as error:
+            snapshots.fail()
+            if error.errno not in (errno.ENOMEM, errno.EAGAIN):
+                self._snapshot_failed(str(error))
+                return
+            self._snapshot_failed(f"no other process can be started ({error.strerror}); taken here, which takes long")
+            snapshots.take_at_once()
+            self.plan_turn()
+
+    def _snapshot_ended(self, kept: SnapshotFile | str) -> None:
+        if isinstance(kept, str):
+            self.replica.snapshots.fail()
+            self._snapshot_failed(f"{kept}; the next one is taken a few seconds later")
+        else:
+            self.replica.snapshots.finish(kept)
+            self.plan_turn()
+
+    def _snapshot_failed(self, reason: str) -> None:
+        self.log.error("snapshot failed", replica=self.id, reason=reason)
 
     def _plan_wake(self, wake_s: float, now: float) -> None:
         """Makes sure that a turn comes at a time, or sooner."""

@@ -9,7 +9,7 @@ that it is connected to.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -19,7 +19,7 @@ from surecast.protocol.broker import BrokerCore, Connection, Origin, publish_sys
 from surecast.protocol.broker.incoming import Authorise
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import session_key
-from surecast.protocol.broker.snapshot import decode_state, encode_state
+from surecast.protocol.broker.snapshot import decode_state, pieces_of, records_of
 from surecast.protocol.group.application import Application, Publication
 from surecast.protocol.group.backup import Parts
 from surecast.protocol.group.commands import (
@@ -195,6 +195,10 @@ class GroupMachine:
 
     def snapshot(self) -> bytes:
         """The whole state."""
+        return b"".join(self.snapshot_pieces())
+
+    def snapshot_pieces(self) -> Iterator[bytes]:
+        """Yields the whole state piece by piece."""
         sources = [
             SourceState(
                 replica,
@@ -205,7 +209,7 @@ class GroupMachine:
             )
             for replica, source in sorted(self.sources.items())
         ]
-        return GROUP_STATE.encode(
+        yield GROUP_STATE.encode(
             GroupState(
                 self.time_us,
                 self._swept_us,
@@ -216,9 +220,10 @@ class GroupMachine:
                 sources,
                 self.moves.newcomers(),
                 {name: application.snapshot() for name, application in self.applications.items()},
-                encode_state(self.broker),
+                b"",
             )
         )
+        yield from pieces_of(records_of(self.broker))
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot."""

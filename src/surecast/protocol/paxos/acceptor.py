@@ -83,8 +83,12 @@ class Acceptor:
     def truncate(self, slot: int) -> None:
         """Forgets everything up to an instance, which is applied."""
         self.highest = max(self.highest, slot)
-        for number in [number for number in self.votes if number <= slot]:
-            self.journal.forget_vote(number, self.votes.pop(number)[0])
-        for number in [number for number in self.closed if number <= slot]:
-            del self.closed[number]
+        for number in [number for number in (*self.votes, *self.closed) if number <= slot]:
+            self.forget(number)
+
+    def forget(self, number: int) -> None:
+        """Forgets an instance, which is applied."""
+        if (voted := self.votes.pop(number, None)) is not None:
+            self.journal.forget_vote(number, voted[0])
+        if self.closed.pop(number, None) is not None:
             self.journal.forget_close(number)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Context", "Handler", "InPlace", "WithEffects"]
+__all__ = ["Context", "Handler", "InPieces", "InPlace", "WithEffects"]
 
 
 @dataclass(slots=True)
@@ -30,6 +31,14 @@ class Handler(Protocol):
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot; empty bytes are the initial state."""
+
+
+@runtime_checkable
+class InPieces(Protocol):
+    """What a handler of a large state may offer beside `snapshot`: then it is never in memory twice as a whole."""
+
+    def snapshot_pieces(self) -> Iterator[bytes]:
+        """Yields what `snapshot` returns, piece by piece."""
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@
                     for the chosen values
     Ps              its snapshot: the instance, the number of pieces
     Pd PIECE        a piece of the snapshot
+    Pf              in place of both: which file of the shell has the snapshot, its instance, size and digest
 
 Numbers have eight bytes. One turn's changes are committed together or not at all.
 """
@@ -23,10 +24,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.codec import U16, U32, U64, Layout, numbers
+from surecast.protocol.codec import U16, U32, U64, Layout, bytes_of, numbers
 from surecast.protocol.paxos.incarnations import HistoryError, Seen
 
-__all__ = ["Journal", "Record", "Restored", "read_records", "refusal"]
+__all__ = ["Journal", "Record", "Restored", "SnapshotReference", "read_records", "refusal"]
 
 Record = tuple[bytes, bytes | None]
 
@@ -51,10 +52,20 @@ class _Snapshot(NamedTuple):
     pieces: int
 
 
+class SnapshotReference(NamedTuple):
+    """What names a snapshot in a file: its instance, the number of the file, its size and digest."""
+
+    slot: int
+    number: int
+    size: int
+    digest: bytes
+
+
 _IDENTITY: Final = Layout("paxos identity", _Identity, replica=U16, token=U64, members=numbers(U16, None))
 _INCARNATIONS: Final = Layout("paxos incarnations", _Incarnations, incarnation=U64, starts=numbers(U64, None))
 _SEEN: Final = Layout("paxos replica", Seen, incarnation=U64, start=U64, promised=U64, voted=U64)
 _SNAPSHOT: Final = Layout("paxos snapshot", _Snapshot, slot=U64, pieces=U32)
+_FILE: Final = Layout("paxos snapshot file", SnapshotReference, slot=U64, number=U64, size=U64, digest=bytes_of(16))
 _WHO: Final = frozenset((b"Pi", b"Pl", b"Pm", b"Px"))
 
 
@@ -75,6 +86,7 @@ class Journal:
     def __init__(self) -> None:
         self.records: list[Record] = []
         self._pieces = 0
+        self._has_file = False
 
     def take(self) -> list[Record]:
         """The changes since the last call."""
@@ -123,11 +135,19 @@ class Journal:
         self.records += [(b"Pd" + _NUMBER.pack(number), piece) for number, piece in enumerate(pieces)]
         self.records += [(b"Pd" + _NUMBER.pack(number), None) for number in range(len(pieces), self._pieces)]
         self.records.append((b"Ps", _SNAPSHOT.encode(_Snapshot(slot, len(pieces)))))
-        self._pieces = len(pieces)
+        if self._has_file:
+            self.records.append((b"Pf", None))
+        self._pieces, self._has_file = len(pieces), False
 
-    def resume(self, pieces: int) -> None:
-        """Tells how many pieces the stored snapshot has."""
-        self._pieces = pieces
+    def snapshot_file(self, reference: SnapshotReference) -> None:
+        """Writes which file has the snapshot, in place of the earlier one."""
+        self.records += [(b"Pd" + _NUMBER.pack(number), None) for number in range(self._pieces)]
+        self.records += [(b"Ps", None), (b"Pf", _FILE.encode(reference))]
+        self._pieces, self._has_file = 0, True
+
+    def resume(self, pieces: int, has_file: bool) -> None:
+        """Tells how many pieces the stored snapshot has, or that it is in a file."""
+        self._pieces, self._has_file = pieces, has_file
 
 
 @dataclass(slots=True)
@@ -148,6 +168,8 @@ class Restored:
     snapshot_slot: int = 0
     pieces: int = 0
     snapshot: bytes = b""
+    file: SnapshotReference | None = None
+    """Where the snapshot is, if not in pieces."""
 
     @property
     def voted(self) -> int:
@@ -205,6 +227,9 @@ def read_records(records: Iterable[tuple[bytes, bytes]]) -> Restored:
             (found.chosen,), found.effects = _NUMBER.unpack_from(value), value[_NUMBER.size :]
         elif kind == b"Ps":
             found.snapshot_slot, found.pieces = _SNAPSHOT.decode(value)
+        elif kind == b"Pf":
+            found.file = _FILE.decode(value)
+            found.snapshot_slot = found.file.slot
         elif kind == b"Pd":
             parts[int.from_bytes(key[2:], "big")] = value
     if found.replica and not found.incarnation:

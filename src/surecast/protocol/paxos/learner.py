@@ -51,8 +51,8 @@ class Learner:
         while (slot <= node.hint[1] or node.chosen or digests) and (value := self._known(slot)) is not None:
             self._apply(slot, value)
             slot += 1
-        if slot != before and self._snapshots.is_due():
-            self._snapshots.take()
+        if slot != before:
+            self._snapshots.advance()
 
     def answer_known(self) -> None:
         """Answers own requests that were applied before."""

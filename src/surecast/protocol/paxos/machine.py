@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from typing import Final, NamedTuple
 
@@ -11,7 +11,7 @@ from zlib_ng.zlib_ng import crc32
 
 from surecast.errors import PeerError
 from surecast.protocol.codec import REST, U32, U64, Layout, bytes_of
-from surecast.protocol.paxos.handler import Context, Handler, InPlace, WithEffects
+from surecast.protocol.paxos.handler import Context, Handler, InPieces, InPlace, WithEffects
 from surecast.protocol.paxos.log_values import COUNT, REQUEST, SEGMENT, STAMP_BYTES, Segment, stamp_of
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
 from surecast.protocol.paxos.paxos_settings import PaxosSettings
@@ -42,7 +42,6 @@ class _Snapshot(NamedTuple):
     effects: bytes
     membership_bytes: int
     replies_bytes: int
-    state_bytes: int
     parts: bytes
 
 
@@ -55,7 +54,6 @@ _SNAPSHOT: Final = Layout(
     effects=bytes_of(16),
     membership_bytes=U32,
     replies_bytes=U32,
-    state_bytes=U32,
     parts=REST,
 )
 
@@ -126,7 +124,10 @@ class Machine:
     def _verify(self, slot: int) -> None:
         """Hashes the whole state, and makes it an effect, so that it is compared as all others are."""
         self._verifies = False
-        self.verified = (slot, sha256(self.encode()).digest()[:16])
+        whole = sha256()
+        for piece in self.pieces():
+            whole.update(piece)
+        self.verified = (slot, whole.digest()[:16])
         self.effects = sha256(self.effects + self.verified[1]).digest()[:16]
         self._checkpoint(slot)
 
@@ -194,16 +195,24 @@ class Machine:
 
     def encode(self) -> bytes:
         """A snapshot of everything; equal machines give equal bytes."""
-        membership, replies, state = self.membership.encode(), self.cache.encode(), self.handler.snapshot()
-        sizes = len(membership), len(replies), len(state)
-        parts = membership + replies + state
-        return _SNAPSHOT.encode(_Snapshot(self.applied, self.context.time_us, self.hash, self.effects, *sizes, parts))
+        return b"".join(self.pieces())
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yields a snapshot piece by piece; the machine must not change meanwhile."""
+        membership, replies, handler = self.membership.encode(), self.cache.encode(), self.handler
+        sizes = len(membership), len(replies)
+        parts = membership + replies
+        yield _SNAPSHOT.encode(_Snapshot(self.applied, self.context.time_us, self.hash, self.effects, *sizes, parts))
+        if isinstance(handler, InPieces):
+            yield from handler.snapshot_pieces()
+        else:
+            yield handler.snapshot()
 
     def decode(self, data: bytes) -> None:
         """Replaces everything by a snapshot."""
-        applied, time_us, running, effects, membership, replies, state, parts = _SNAPSHOT.decode(data)
-        if len(parts) != membership + replies + state:
-            raise PeerError(f"paxos snapshot: its parts have {len(parts)} bytes, not {membership + replies + state}")
+        applied, time_us, running, effects, membership, replies, parts = _SNAPSHOT.decode(data)
+        if len(parts) < membership + replies:
+            raise PeerError(f"paxos snapshot: it ends after {len(parts)} bytes of {membership + replies}")
         self.membership.become(parts[:membership])
         self.cache.decode(parts[membership : membership + replies])
         self.handler.restore(parts[membership + replies :])

@@ -42,7 +42,9 @@ class PaxosSettings:
     `vote_window`: an acceptor votes at most so many instances ahead of what it has applied; a leader sends a slow
     replica no more than that, and leaves the rest to catching up.
     `snapshot_every`: instances between snapshots, as long as the log is worth one; `snapshot_bytes`: bytes of log after
-    which one is due in any case. `log_keep` and `log_keep_bytes`: what is kept below a snapshot for slow replicas.
+    which one is due in any case; `snapshot_at_once_bytes`: a larger state is written beside the replica where the shell
+    can do that, as copying the process takes some milliseconds too. `log_keep` and `log_keep_bytes`: what is kept below
+    a snapshot for slow replicas.
     `fetch_bytes_max`: one answer to a replica that catches up, log or snapshot.
     `reply_window`: replies kept of each client; it may have so many requests in flight. `clients_max`: clients whose
     replies are kept. `client_expiry_s`: a client silent for so long is forgotten.
@@ -70,6 +72,7 @@ class PaxosSettings:
     vote_window: int = 64
     snapshot_every: int = 1_000
     snapshot_bytes: int = 64 << 20
+    snapshot_at_once_bytes: int = 256 << 10
     log_keep: int = 200
     log_keep_bytes: int = 32 << 20
     fetch_bytes_max: int = 1 << 20

@@ -32,7 +32,7 @@ from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership,
 from surecast.protocol.paxos.node import Node, Turn
 from surecast.protocol.paxos.paxos_settings import PaxosSettings
 from surecast.protocol.paxos.replica_view import ReplicaView
-from surecast.protocol.paxos.snapshots import Snapshots
+from surecast.protocol.paxos.snapshots import Shelf, Snapshots
 from surecast.protocol.paxos.submissions import Submissions
 from surecast.protocol.paxos.voter import Voter
 
@@ -54,7 +54,8 @@ class Replica(ReplicaView):
     number: it is replaced by a new one (`replace`). So a founder begins with an empty store only where it `founds`.
     `start` is drawn at random at each start: by it the others notice a store that was set back (see `admission`); with
     0 nobody checks. `seed` varies the waits of the election. `epoch_s` is how far the wall clock of this replica is
-    ahead of `now`; the shell tells `clocks` when that changes. `observer` is told of every instance applied.
+    ahead of `now`; the shell tells `clocks` when that changes. `observer` is told of every instance applied. `shelf` is
+    where the shell has snapshots that it writes beside the replica.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Replica(ReplicaView):
         now: float = 0.0,
         epoch_s: float = 0.0,
         observer: Observer | None = None,
+        shelf: Shelf | None = None,
     ):
         settings = settings or PaxosSettings()
         found = read_records(records)
@@ -87,7 +89,7 @@ class Replica(ReplicaView):
         self.voter = Voter(node, self.track)
         self.election = Election(node)
         self.catch_up = CatchUp(node)
-        self.snapshots = Snapshots(node, self.catch_up.transfer)
+        self.snapshots = Snapshots(node, self.catch_up.transfer, shelf)
         self.agreement = Agreement(node, self._discard)
         self.submissions = Submissions(node, found.incarnation + 1)
         self.learner = Learner(
@@ -148,10 +150,9 @@ class Replica(ReplicaView):
     def _restore(self, found: Restored) -> None:
         node = self.node
         if found.snapshot_slot or found.pieces:
-            self.snapshots.restore(found.snapshot)
+            self.snapshots.resume(found)
         else:
             node.blank = node.token != 0
-        node.journal.resume(found.pieces)
         node.acceptor.promised = found.promised
         node.acceptor.votes = found.votes
         node.acceptor.closed = found.closed
