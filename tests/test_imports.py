@@ -39,7 +39,7 @@ def loaded(code: str, *arguments: str) -> set[str]:
         "surecast.cli.app",
         "surecast.cli.broker",
         "surecast.client",
-        "surecast.documents.source",
+        "surecast.documents.reading",
     ],
 )
 def test_brokers_groups_and_clients_load_no_numeric_package(module: str) -> None:

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from surecast.scenario.network import Network, PhysicalLink, Router
 from surecast.studio import layout as layout_module
-from surecast.studio.labels import place_labels
 from surecast.studio.layout import graph_layout, network_layout
-from surecast.studio.names import Frame
+from surecast.studio.names import Frame, place_labels
 from surecast.studio.scene import build_scene
 from surecast.studio.scene_chart import scene_chart
 

@@ -54,7 +54,7 @@ def admission(
     """Show which subscribers can be promised their target, and what would make the rest fit."""
     from surecast.cli.output import console, draw_pictures, print_drawn, print_json, print_more, print_table, working
     from surecast.planning import admit
-    from surecast.studio.bars_advice import draw_admission
+    from surecast.studio.bars import draw_admission
 
     system = options.begin()
     with working("predicting"):
@@ -101,7 +101,7 @@ def homes(
 
     from surecast.cli.output import console, draw_pictures, print_drawn, print_json, print_more, print_table, working
     from surecast.planning import choose_homes
-    from surecast.studio.bars_advice import draw_homes
+    from surecast.studio.bars import draw_homes
 
     system = options.begin()
     with working("predicting"):
@@ -141,7 +141,7 @@ def improve(
     """Rank brokers and links by the gain in reliability if they failed less."""
     from surecast.cli.output import draw_pictures, print_drawn, print_json, print_more, print_table, working
     from surecast.planning import improvements
-    from surecast.studio.bars_advice import draw_improvements
+    from surecast.studio.bars import draw_improvements
 
     system = options.begin()
     with working("predicting"):
@@ -166,7 +166,7 @@ def scheme(options: AdviceOptions) -> None:
     """Find the cheapest scheme that meets all targets, by messages per event."""
     from surecast.cli.output import console, draw_pictures, print_drawn, print_json, print_table, working
     from surecast.planning import compare_schemes
-    from surecast.studio.bars_advice import common_target, draw_schemes
+    from surecast.studio.bars import common_target, draw_schemes
 
     system = options.begin()
     with working("predicting"):
@@ -203,7 +203,7 @@ def deploy(
     """Find the overlay links or brokers to add so that every target is met at least cost."""
     from surecast.cli.output import console, draw_pictures, print_drawn, print_json, print_table, progress_bar
     from surecast.planning import plan_deployment
-    from surecast.studio.bars_advice import draw_deployment
+    from surecast.studio.bars import draw_deployment
 
     system = options.begin()
     with progress_bar("trying additions") as progress:

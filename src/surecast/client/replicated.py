@@ -19,8 +19,8 @@ from surecast.broker.replica.client_link import ReplicaLink
 from surecast.broker.replica.client_wire import ANSWERS, OVERLOAD, REQUESTS, read_answers
 from surecast.broker.replica.frames import frame
 from surecast.broker.replica.handshake import Hello, RefusalError, Role
-from surecast.client.background import Background
 from surecast.client.client_errors import ClientError
+from surecast.client.sync import Background
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.paxos import pack_requests
 

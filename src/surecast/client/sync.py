@@ -1,18 +1,51 @@
-"""The clients for programs without an event loop."""
+"""Clients for programs without an event loop: one runs in a thread for them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from surecast.client.background import Background
 from surecast.client.client import ReceivedMessage
 from surecast.client.client_errors import LostError
 from surecast.client.group_client import GroupClient
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties, ReasonCode, SubscriptionRequest
 
-__all__ = ["SyncGroupClient"]
+__all__ = ["Background", "SyncGroupClient"]
+
+T = TypeVar("T")
+
+
+class Background:
+    """Runs coroutines and waits for them; any thread may ask.
+
+    >>> background = Background()
+    >>> background.run(asyncio.sleep(0, "done"))
+    'done'
+    >>> background.close()
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="surecast-client", daemon=True)
+        self._thread.start()
+
+    def run(self, call: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Returns the result of a coroutine; TimeoutError if it takes longer, and then it is cancelled."""
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result(timeout_s)
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Ends the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
 
 
 class SyncGroupClient:

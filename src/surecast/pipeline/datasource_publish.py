@@ -20,8 +20,8 @@ from typing import Any, Final
 import pyarrow as pa
 
 from surecast.client import Client, ClientError, RefusedError
-from surecast.client.background import Background
 from surecast.client.group_client import REQUEST_PROPERTY, split_address
+from surecast.client.sync import Background
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import Properties
 

@@ -16,10 +16,10 @@ from surecast.report.agreement import UNKNOWN, Agreement, Unmatched, agreements,
 from surecast.report.columns import Columns, Floats, matching_rows
 from surecast.report.figure import describe_key
 from surecast.report.info import ReportInfo
-from surecast.report.join import disagreement, join
 from surecast.report.metric_registry import metric_or_plain
 from surecast.report.report import QoSReport
 from surecast.report.report_errors import ReportError, listing
+from surecast.report.side_by_side import disagreement, join
 
 if TYPE_CHECKING:
     import pandas as pd

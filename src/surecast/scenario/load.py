@@ -142,8 +142,8 @@ def _problem(source: Source, detail: ErrorDetails, path: FieldPath) -> Problem:
     """Returns one validation error in words: what is wrong and what would be right."""
     kind = detail["type"]
     if kind == "missing" and isinstance(path[-1], int):
-        found = short_text(value_at(source.data, path[:-1]))
-        return source.problem(path[:-1], f"{found} has too few entries", "name two ends")
+        written = short_text(value_at(source.data, path[:-1]))
+        return source.problem(path[:-1], f"{written} has too few entries", "name two ends")
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         return _tag_problem(source, detail, path)
     return worded_problem(source, detail, path, scenario_schema(), SCENARIO)

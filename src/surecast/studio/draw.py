@@ -74,8 +74,8 @@ def numbers_table(chart: Chart) -> Table:
     order = {label: i for i, label in enumerate(chart.labels)}
     columns = [*ways, *(("low", "high") if has_ends else ())]
     rows: list[list[Cell]] = []
-    for (label, x), known in sorted(values.items(), key=lambda item: (order[item[0][0]], item[0][1])):
-        cells = [known.get(column, math.nan) for column in columns]
+    for (label, x), of_columns in sorted(values.items(), key=lambda item: (order[item[0][0]], item[0][1])):
+        cells = [of_columns.get(column, math.nan) for column in columns]
         rows.append([label, x, *(None if math.isnan(cell) else cell for cell in cells)])
     names = [name[:1].upper() + name[1:] or chart.y.title for name in columns]
     return Table(["Series", chart.x.title, *names], rows, chart.title)

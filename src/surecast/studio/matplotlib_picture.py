@@ -337,12 +337,14 @@ class _Pen:
             colour = self.theme.colour(rule.colour)
             look: Any = {"color": colour, "lw": 1.1, "ls": DASHES if rule.dashed else DOTS, "zorder": 5}
             (self.plot.axvline if rule.upright else self.plot.axhline)(rule.value, **look)
-            at: Any = ((rule.value, 1), (0, 3 + 72 * RULE_IN * row), ("data", "axes fraction"))
+            position: Any = ((rule.value, 1), (0, 3 + 72 * RULE_IN * row), ("data", "axes fraction"))
             if not rule.upright:
-                at = ((1, rule.value), (-4, 3), ("axes fraction", "data"))
+                position = ((1, rule.value), (-4, 3), ("axes fraction", "data"))
             share = self.chart.share(rule.value) if rule.upright else 1.0
             side: Any = "right" if share > 0.7 else "left" if share < 0.15 else "center"
-            text = self.plot.annotate(shorten(rule.label, 60), at[0], at[1], at[2], textcoords="offset points", ha=side)
+            text = self.plot.annotate(
+                shorten(rule.label, 60), position[0], position[1], position[2], textcoords="offset points", ha=side
+            )
             text.set(va="bottom", fontsize=TEXT_PT - 1, color=colour)
             row += rule.upright and bool(rule.label)
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError
 from surecast.studio import wording
-from surecast.studio.labels import DIRECTIONS
 from surecast.studio.layout import Axes, GraphLayout, Shape, arc, graph_layout, network_layout, s_curve, spread
+from surecast.studio.names import DIRECTIONS
 from surecast.studio.style import LIGHT, clean
 
 if TYPE_CHECKING:

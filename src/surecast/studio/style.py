@@ -50,8 +50,8 @@ class Theme:
 
     def colour(self, colour: int | str) -> str:
         """Returns a colour of the series by its number, or another one by its name."""
-        found: str = getattr(self, colour) if isinstance(colour, str) else self.series[colour % len(self.series)]
-        return found
+        chosen: str = getattr(self, colour) if isinstance(colour, str) else self.series[colour % len(self.series)]
+        return chosen
 
 
 LIGHT = Theme(

@@ -246,7 +246,8 @@ def _shares(
     for name in names:
         share = 100.0 * shares[:, sweep.outcomes.index(name)]
         hover: list[Hover] = [
-            (name, f"{label}: {number_text(float(at))}", f"{value:.1f} %") for at, value in zip(x, share, strict=True)
+            (name, f"{label}: {number_text(float(shown))}", f"{value:.1f} %")
+            for shown, value in zip(x, share, strict=True)
         ]
         layers.append(Area(name, x, low, low + share, colour=colours[name], hover=hover))
         low = low + share

@@ -6,12 +6,11 @@ SciPy and is slow to import.
 """
 
 from surecast.zap.convert import Converted, apply_retention, convert
-from surecast.zap.event_files import EventWriter, read_table, read_tables
+from surecast.zap.event_files import EventWriter, Payload, payloads, read_table, read_tables
 from surecast.zap.event_table import EventTable, join_tables
 from surecast.zap.events import BadLine, ChannelChange, Event, LineError, Status, parse_line, parse_lines
 from surecast.zap.generator import Batch, Generator
 from surecast.zap.log_comparison import LogComparison, compare_logs, gaps_s, rank_shares
-from surecast.zap.replay import Payload, payloads
 from surecast.zap.traffic import Traffic, load_traffic, save_traffic
 from surecast.zap.viewers import ChannelViewers, Viewers
 from surecast.zap.viewers_application import ZapViewers, viewers_topic

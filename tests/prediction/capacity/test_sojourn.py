@@ -9,8 +9,7 @@ import pytest
 from scipy import optimize, stats
 
 from surecast.prediction.capacity.capacity_model import capacity_model
-from surecast.prediction.capacity.overlay_tree import broker_tree
-from surecast.prediction.capacity.sojourn import (
+from surecast.prediction.capacity.delays import (
     Gammas,
     mixture_quantiles,
     path_sums,
@@ -18,6 +17,7 @@ from surecast.prediction.capacity.sojourn import (
     service_cubes,
     sojourns_of,
 )
+from surecast.prediction.capacity.overlay_tree import broker_tree
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.distributions import parse_distribution
 

@@ -19,8 +19,8 @@ from surecast.prediction.coding import (
     on_paths_probability,
 )
 from surecast.prediction.coding.bursty_links import binomial, passing, passing_up_to
-from surecast.prediction.coding.chains import LossyPath, end_ranks
 from surecast.prediction.coding.multicast import CodedLink, Way, sample_ranks
+from surecast.prediction.coding.ranks import LossyPath, end_ranks
 from surecast.prediction.coding.tree_delivery import _Hop
 from surecast.scenario import System, build, parse_text
 from surecast.simulation.coding import simulate_coding

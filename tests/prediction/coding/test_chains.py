@@ -11,7 +11,7 @@ from scipy.stats import binom
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.coding import LossyPath, end_ranks, on_paths_probability, redundancy_for
-from surecast.prediction.coding.chains import decodes, hop_matrix
+from surecast.prediction.coding.ranks import decodes, hop_matrix
 
 
 def rank(rows: list[int]) -> int:

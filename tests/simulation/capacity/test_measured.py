@@ -9,7 +9,7 @@ from surecast.prediction.capacity import predict_capacity
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.system import AttributeStatistics, FilterClass, Histogram
 from surecast.simulation.capacity import simulate_routing
-from surecast.simulation.capacity.contents import draw_event, draw_filter, repeats
+from surecast.simulation.capacity.client_behaviour import draw_event, draw_filter, repeats
 
 SYSTEM = """
 surecast: 1

@@ -17,7 +17,7 @@ from surecast.prediction.capacity import predict_capacity
 from surecast.scenario import Streams, System, build, load_system, parse_text
 from surecast.simulation.capacity import ALGORITHMS, simulate_routing
 from surecast.simulation.capacity.client_behaviour import Client
-from surecast.simulation.capacity.paths import worst_path
+from surecast.simulation.capacity.estimates import worst_path
 from surecast.simulation.capacity.routed_brokers import RoutedBroker
 from surecast.simulation.capacity.routing_plan import Settings, make_plan
 from surecast.simulation.capacity.routing_run import simulate_run

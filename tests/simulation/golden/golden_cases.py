@@ -48,7 +48,7 @@ from surecast.simulation.replication import (
 )
 from surecast.simulation.replication.faults import World, expand
 from surecast.simulation.replication.faults.checks import Violation
-from surecast.simulation.replication.faults.seed_run import MODES
+from surecast.simulation.replication.faults.faulty_group import MODES
 
 __all__ = ["KINDS", "FaultWorld", "read_kept", "run_case"]
 

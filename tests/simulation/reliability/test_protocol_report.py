@@ -10,7 +10,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.report import check_accounts
 from surecast.scenario import Streams, System, build, parse_distribution, parse_text
 from surecast.scenario.system import Failures, Overlay
-from surecast.simulation.experiment.failures import FailureTrace
+from surecast.simulation.experiment.host import FailureTrace
 from surecast.simulation.reliability.protocol import KINDS, Options, simulate_protocol, simulate_world
 
 IDEAL = Options(refresh_s=0.0, retransmission_s=0.0)

@@ -2,10 +2,9 @@
 
 from surecast.planning.placement.evaluate import Evaluation, evaluate
 from surecast.planning.placement.exhaustive import CASES_MAX, count_placements, plan_placement
-from surecast.planning.placement.find import constraints_of, find_placement, placed_scenario
+from surecast.planning.placement.find import Miss, constraints_of, find_placement, misses, placed_scenario
 from surecast.planning.placement.goals import OBJECTIVES, Constraints, pareto_front
 from surecast.planning.placement.local import search_placement
-from surecast.planning.placement.nothing_fits import Miss, misses
 from surecast.planning.placement.pieces import kept_placements
 from surecast.planning.placement.placement_plan import FRONT, PlacementCase, PlacementPlan, SearchEnd
 from surecast.planning.placement.placement_reliability import PlacementReliability

@@ -8,8 +8,15 @@ from surecast.planning.sweeps.algorithms import (
     locality_problems,
     sweep_algorithms,
 )
-from surecast.planning.sweeps.load_sweep import LoadCurve, LoadSweep, SweptConfiguration, saturation_load, sweep_load
-from surecast.planning.sweeps.placements_by_rule import at_load, one_per_domain
+from surecast.planning.sweeps.load_sweep import (
+    LoadCurve,
+    LoadSweep,
+    SweptConfiguration,
+    at_load,
+    one_per_domain,
+    saturation_load,
+    sweep_load,
+)
 
 __all__ = [
     "OVERLOAD",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.planning.placement import CASES_MAX, PlacementProblem, evaluate, placement_problem
-from surecast.planning.sweeps.placements_by_rule import at_load
+from surecast.planning.sweeps.load_sweep import at_load
 from surecast.prediction.capacity.capacity_model import ALGORITHMS
 from surecast.report.report_files import save_table
 from surecast.scenario import Scenario, build

@@ -20,14 +20,37 @@ from scipy.special import betainc
 from surecast.prediction.capacity.capacity_model import CapacityModel, LinkFlows, Loads
 from surecast.prediction.capacity.delays import mean_waiting_s
 from surecast.prediction.capacity.filter_probabilities import LAWS, notification_probability
-from surecast.prediction.capacity.grouping import coinciding
 from surecast.prediction.capacity.service_times import Services, services_of
 
-__all__ = ["OVERLOADED_MAX", "Averaged", "averaged_waiting", "passing_variance", "unmatched_twice"]
+__all__ = ["OVERLOADED_MAX", "Averaged", "averaged_waiting", "coinciding", "passing_variance", "unmatched_twice"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
 Mask = NDArray[np.bool_]
+
+_BITS = 24
+
+
+def coinciding(keys: Array) -> tuple[Index, Index]:
+    """Returns the first of each set of rows that agree to about seven digits, and for every row the number of its set.
+
+    >>> first, of = coinciding(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0 + 1e-13]]))
+    >>> first.tolist(), of.tolist()
+    ([0, 1], [0, 1, 0])
+    """
+    mantissa, exponent = np.frexp(np.ascontiguousarray(keys, dtype=np.float64))
+    # Adding 0 makes one of the two zeros.
+    rounded = np.ldexp(np.round(np.ldexp(mantissa, _BITS)), exponent) + 0.0
+    numbers: dict[bytes, int] = {}
+    first: list[int] = []
+    of: list[int] = []
+    for i, key in enumerate(rounded):
+        number = numbers.setdefault(key.tobytes(), len(first))
+        if number == len(first):
+            first.append(i)
+        of.append(number)
+    return np.array(first, dtype=np.intp), np.array(of, dtype=np.intp)
+
 
 OVERLOADED_MAX = 1e-6
 """A broker that the set of subscriptions overloads for more than this share of the time has no averaged waiting."""

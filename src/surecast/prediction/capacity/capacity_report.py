@@ -29,11 +29,10 @@ from surecast.prediction.capacity.capacity_model import (
     known_algorithms,
 )
 from surecast.prediction.capacity.client_delays import ReceivedRates, audience_of, received_delays
-from surecast.prediction.capacity.delays import Delays, delays_of
+from surecast.prediction.capacity.delays import Cubes, Delays, delays_of, paths_of, service_cubes, sojourns_of
 from surecast.prediction.capacity.filter_statistics import FilterStatistics
 from surecast.prediction.capacity.headroom import headroom
 from surecast.prediction.capacity.latest import Contents, contents_of, latest_delivery
-from surecast.prediction.capacity.sojourn import Cubes, paths_of, service_cubes, sojourns_of
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.system import ClassWorkload, System

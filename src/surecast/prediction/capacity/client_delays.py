@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.prediction.capacity.averaging import coinciding
+from surecast.prediction.capacity.delays import Gammas, mixture_quantiles
 from surecast.prediction.capacity.filter_statistics import statistics_of
-from surecast.prediction.capacity.grouping import coinciding
-from surecast.prediction.capacity.sojourn import Gammas, mixture_quantiles
 from surecast.scenario.system import ClassWorkload
 
 __all__ = ["QUANTILES", "ReceivedDelays", "ReceivedRates", "audience_of", "received_delays"]

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from scipy.special import gammaincc
 
 from surecast.prediction.capacity.attribute_distributions import NumberDistribution, interval_law, value_points
+from surecast.prediction.capacity.averaging import coinciding
 from surecast.prediction.capacity.capacity_model import CapacityModel, Loads
-from surecast.prediction.capacity.delays import longest_paths
+from surecast.prediction.capacity.delays import Gammas, Sojourns, longest_paths, paths_of
 from surecast.prediction.capacity.filter_statistics import FilterStatistics, statistics_of
-from surecast.prediction.capacity.grouping import coinciding
-from surecast.prediction.capacity.sojourn import Gammas, Sojourns, paths_of
 from surecast.scenario.system import ClassWorkload
 
 __all__ = ["Contents", "LatestDelivery", "contents_of", "latest_delivery"]

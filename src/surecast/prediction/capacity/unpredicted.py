@@ -21,5 +21,5 @@ def unpredicted_fields(system: System) -> list[str]:
     routing = system.delivery.routing
     if routing is None:
         return []
-    given = {"links": bool(routing.links), "advertisements": routing.advertisements}
-    return [f"delivery.routing.{field}" for field, is_given in given.items() if is_given]
+    used = {"links": bool(routing.links), "advertisements": routing.advertisements}
+    return [f"delivery.routing.{field}" for field, is_given in used.items() if is_given]

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.prediction.coding.chains import LossyPath, decodes, end_ranks, hop_matrix, on_paths_probability
 from surecast.prediction.coding.groups import GossipGroup, PathStory, PeerConnections, draws_of, gossip_draws
 from surecast.prediction.coding.lossy_network import Audience, ChannelAssumptions, Hop, PathSet
 from surecast.prediction.coding.multicast import sample_ranks
+from surecast.prediction.coding.ranks import LossyPath, decodes, end_ranks, hop_matrix, on_paths_probability
 from surecast.scenario.spec.delivery import Gossip
 
 __all__ = ["Arrivals", "CodedEvent", "SchemeOutcome", "coded_outcome", "gossip_outcome", "path_arrivals"]

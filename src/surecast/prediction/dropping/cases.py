@@ -355,8 +355,8 @@ def rates_meeting(case: Case, mechanism: Mechanism) -> RateRange | None:
     def excess(rate: float) -> float:
         if rate >= case.input_per_s:
             return 1.0
-        given = gives_of(replace(case, arrival_per_s=rate), mechanism)
-        return 1.0 if given.outcome is None else _excess(given.outcome, given.case)
+        answer = gives_of(replace(case, arrival_per_s=rate), mechanism)
+        return 1.0 if answer.outcome is None else _excess(answer.outcome, answer.case)
 
     top = min(_LONGEST * case.service_per_s, case.input_per_s)
     rates = np.geomspace(_SHORTEST * case.service_per_s, top, 160).tolist()

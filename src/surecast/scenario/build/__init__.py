@@ -10,8 +10,7 @@ from surecast.scenario.build.clients import Surroundings, build_publishers, buil
 from surecast.scenario.build.collect import Collector
 from surecast.scenario.build.failures import FailureTable
 from surecast.scenario.build.network import build_network
-from surecast.scenario.build.overlay import build_overlay
-from surecast.scenario.build.trees import build_trees
+from surecast.scenario.build.overlay import build_overlay, build_trees
 from surecast.scenario.spec.scenario import Scenario
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Overlay, Publisher, Subscriber, System, Topic

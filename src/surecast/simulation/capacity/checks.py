@@ -57,36 +57,36 @@ class Oracle:
         self._publications: dict[int, _Publication] = {}
         self._of_class: dict[int, set[Subscription]] = {}
 
-    def installed(self, one: Subscription) -> None:
+    def installed(self, subscription: Subscription) -> None:
         """A subscription is in place everywhere from the start."""
-        one.settled = True
-        self.in_place(one)
-        self._of_class.setdefault(one.class_index, set()).add(one)
+        subscription.settled = True
+        self.in_place(subscription)
+        self._of_class.setdefault(subscription.class_index, set()).add(subscription)
 
-    def changes(self, one: Subscription, *, removed: bool) -> int:
+    def changes(self, subscription: Subscription, *, removed: bool) -> int:
         """A client issues a subscription or takes it back; the number of the change."""
         if removed:
-            one.wanted = False
-            self._of_class.get(one.class_index, set()).discard(one)
+            subscription.wanted = False
+            self._of_class.get(subscription.class_index, set()).discard(subscription)
         else:
-            self._of_class.setdefault(one.class_index, set()).add(one)
+            self._of_class.setdefault(subscription.class_index, set()).add(subscription)
         self._next += 1
-        self._changes[self._next] = None if removed else one
+        self._changes[self._next] = None if removed else subscription
         return self._next
 
-    def in_place(self, one: Subscription) -> None:
+    def in_place(self, subscription: Subscription) -> None:
         """The home broker took a subscription in."""
-        self._in_place.setdefault(one.client, set()).add(one)
+        self._in_place.setdefault(subscription.client, set()).add(subscription)
 
-    def out_of_place(self, one: Subscription) -> None:
+    def out_of_place(self, subscription: Subscription) -> None:
         """The home broker took a subscription out."""
-        self._in_place[one.client].discard(one)
+        self._in_place[subscription.client].discard(subscription)
 
     def change_ended(self, number: int) -> None:
         """No message that a change caused is under way any more."""
-        one = self._changes.pop(number)
-        if one is not None:
-            self._done.append((self._next, one))
+        subscription = self._changes.pop(number)
+        if subscription is not None:
+            self._done.append((self._next, subscription))
         oldest = next(iter(self._changes), self._next + 1)  # in the order of their numbers
         while self._done and self._done[0][0] < oldest:
             self._done.popleft()[1].settled = True
@@ -94,7 +94,11 @@ class Oracle:
     def published(self, number: int, class_index: int, event: Event) -> None:
         """A client publishes an event."""
         subscriptions = self._of_class.get(class_index, ())
-        due = [one for one in subscriptions if one.settled and one.filter.matches(event)]
+        due = [
+            subscription
+            for subscription in subscriptions
+            if subscription.settled and subscription.filter.matches(event)
+        ]
         self._publications[number] = _Publication(event, due)
 
     def delivered(self, number: int, client: int) -> str:
@@ -103,13 +107,13 @@ class Oracle:
         publication.got[client] += 1
         if publication.got[client] > 1:
             return "gets an event twice"
-        if not any(one.filter.matches(publication.event) for one in self._in_place.get(client, ())):
+        if not any(subscription.filter.matches(publication.event) for subscription in self._in_place.get(client, ())):
             return "gets an event that it has no subscription for"
         return ""
 
     def event_ended(self, number: int) -> list[int]:
         """No copy of an event is under way any more: which clients it should have reached, and did not."""
         publication = self._publications.pop(number)
-        due = {one.client for one in publication.due if one.wanted}
+        due = {subscription.client for subscription in publication.due if subscription.wanted}
         self.checked += len(due)
         return sorted(due - set(publication.got))

@@ -1,20 +1,20 @@
-"""Means with confidence intervals from the runs under one algorithm."""
+"""Means with confidence intervals from the runs under one algorithm, and the worst path that follows from them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.simulation.capacity.paths import worst_path
 from surecast.simulation.capacity.routing_plan import RoutingPlan
 from surecast.simulation.capacity.run_sums import BINS, RunResult, bin_ends
 from surecast.simulation.experiment.confidence import half_width, ratio_estimate
 
-__all__ = ["Estimate", "Estimates"]
+__all__ = ["Estimate", "Estimates", "WorstPath", "worst_path"]
 
 Floats = NDArray[np.float64]
 
@@ -42,8 +42,8 @@ class Estimates:
 
     def of(self, name: str) -> Floats:
         """One column of all runs."""
-        found: Floats = np.array([getattr(result, name) for result in self.results], dtype=np.float64)
-        return found
+        values: Floats = np.array([getattr(result, name) for result in self.results], dtype=np.float64)
+        return values
 
     def per_second(self, counts: Floats) -> tuple[Floats, Floats]:
         """Values and half-widths of rates or of means over time, for each column."""
@@ -100,8 +100,8 @@ class Estimates:
         """
         total = counts.sum(axis=0)
         value = _quantile(total, share)
-        at = int(np.searchsorted(np.cumsum(total), share * total.sum()))
-        _, half = ratio_estimate(counts[:, : at + 1].sum(axis=1)[:, None], counts.sum(axis=1)[:, None])
+        bin_index = int(np.searchsorted(np.cumsum(total), share * total.sum()))
+        _, half = ratio_estimate(counts[:, : bin_index + 1].sum(axis=1)[:, None], counts.sum(axis=1)[:, None])
         if math.isnan(half[0]):
             return value, math.nan, math.nan
         low, high = (_quantile(total, min(max(share + side * float(half[0]), 0.0), 1.0)) for side in (-1, 1))
@@ -129,8 +129,92 @@ def _quantile(counts: Floats, share: float) -> float:
     """A quantile of delays counted in bins; inside a bin they are taken as evenly spread."""
     upto = np.cumsum(counts)
     wanted = share * upto[-1]
-    at = int(np.searchsorted(upto, wanted))
-    while not counts[at]:
-        at += 1
-    low, high = bin_ends(np.array([at]))[:, 0].tolist()
-    return float(low + (high - low) * (wanted - (upto[at] - counts[at])) / counts[at])
+    bin_index = int(np.searchsorted(upto, wanted))
+    while not counts[bin_index]:
+        bin_index += 1
+    low, high = bin_ends(np.array([bin_index]))[:, 0].tolist()
+    return float(low + (high - low) * (wanted - (upto[bin_index] - counts[bin_index])) / counts[bin_index])
+
+
+@dataclass(frozen=True, slots=True)
+class WorstPath:
+    """The largest mean delay over all paths in use, and the queues on that path."""
+
+    delay_s: float
+    queues: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Delays of one class: at each broker, on each directed link, and which of these may be passed."""
+
+    plan: RoutingPlan
+    broker_s: Sequence[float]
+    link_s: Sequence[float]
+    passes: Sequence[bool]
+
+    def longest_from(self, broker: int, came_from: int = -1) -> WorstPath:
+        """The longest way on from a broker, itself included."""
+        plan, best = self.plan, WorstPath(0.0, ())
+        for link in plan.leaving(broker):
+            if plan.head[link] == came_from or not self.passes[link]:
+                continue
+            onward = self.longest_from(plan.head[link], broker)
+            delay_s = self.link_s[link] + onward.delay_s
+            if delay_s > best.delay_s:
+                queues = tuple(queue for queue, _ in plan.stages[link])
+                best = WorstPath(delay_s, queues + onward.queues)
+        return WorstPath(self.broker_s[broker] + best.delay_s, (broker, *best.queues))
+
+
+def worst_path(plan: RoutingPlan, algorithm: str, waiting_s: Floats, *, control: bool) -> WorstPath | None:
+    """The worst path of notifications or of subscriptions (capacity Eqs. 40-45), None where there are none of them.
+
+    A path counts if it may be used at all, however rarely. All paths are tried.
+    """
+    workload = plan.workload
+    starts = workload.by_broker(workload.publication_rate_per_s, plan.brokers) > 0
+    wanted = workload.by_broker(workload.subscription_rate_per_s, plan.brokers) > 0
+    worst: WorstPath | None = None
+    seen = set()
+    for each, begins, ends in zip(workload.classes, starts, wanted, strict=True):
+        key = (each.service_factor, begins.tobytes(), ends.tobytes())
+        if key in seen:
+            continue
+        seen.add(key)
+        search = _search(plan, algorithm, waiting_s, each.service_factor, ends, control)
+        for broker in np.flatnonzero(ends if control else begins).tolist():
+            path = search.longest_from(broker)
+            if worst is None or path.delay_s > worst.delay_s:
+                worst = path
+    return worst
+
+
+def _search(
+    plan: RoutingPlan, algorithm: str, waiting_s: Floats, factor: float, wanted: NDArray[np.bool_], control: bool
+) -> _Search:
+    # capacity Eqs. 30, 31, 36-39, with waiting times as measured and the means of the given service times
+    there = [
+        wait + factor * queue.mean_s(control=control)
+        for wait, queue in zip(waiting_s.tolist(), plan.queues, strict=True)
+    ]
+    links = range(2 * plan.links)
+    link_s = [plan.lead_s[k] + sum(there[queue] + after_s for queue, after_s in plan.stages[k]) for k in links]
+    rising = [plan.head[k] == plan.parent[plan.tail[k]] for k in links]
+    if control:
+        passes = [algorithm != "flooding" and (rising[k] or algorithm.startswith("peer")) for k in links]
+    else:
+        up = algorithm.startswith("hierarchical")
+        beyond = [bool(wanted[sorted(_beyond(plan, k))].any()) for k in links]
+        passes = [algorithm == "flooding" or beyond[k] or (up and rising[k]) for k in links]
+    return _Search(plan, there[: plan.brokers], link_s, passes)
+
+
+def _beyond(plan: RoutingPlan, link: int) -> set[int]:
+    """The brokers that a directed link leads to."""
+    reached, ahead = {plan.tail[link]}, [plan.head[link]]
+    while ahead:
+        broker = ahead.pop()
+        reached.add(broker)
+        ahead += [plan.head[k] for k in plan.leaving(broker) if plan.head[k] not in reached]
+    return reached - {plan.tail[link]}

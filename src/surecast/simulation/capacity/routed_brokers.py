@@ -140,10 +140,10 @@ def routed_brokers(plan: RoutingPlan, algorithm: str) -> list[RoutedBroker]:
     for broker in brokers:
         broker.meet(by_name)
     for a, b in overlay.links:
-        one, other = by_name[a].node, by_name[b].node
-        hellos = one.hello(b), other.hello(a)
-        one.link_up(b, hellos[1], 0.0)
-        other.link_up(a, hellos[0], 0.0)
+        first, second = by_name[a].node, by_name[b].node
+        hellos = first.hello(b), second.hello(a)
+        first.link_up(b, hellos[1], 0.0)
+        second.link_up(a, hellos[0], 0.0)
     if overlay.trees[0].advertisements:
         publishing = plan.workload.by_broker(plan.workload.publication_rate_per_s, plan.brokers) > 0
         for broker, is_published in zip(brokers, publishing.T.tolist(), strict=True):

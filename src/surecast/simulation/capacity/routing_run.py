@@ -14,13 +14,11 @@ from surecast.errors import OverloadError
 from surecast.protocol.filters import Event
 from surecast.scenario import Streams
 from surecast.simulation.capacity.checks import Oracle, Subscription
-from surecast.simulation.capacity.client_behaviour import Client
-from surecast.simulation.capacity.draws import times
+from surecast.simulation.capacity.client_behaviour import Client, times
 from surecast.simulation.capacity.routed_brokers import Message, RoutedBroker, routed_brokers
 from surecast.simulation.capacity.routing_plan import RoutingPlan, Settings
 from surecast.simulation.capacity.run_sums import BINS, RunResult, RunSums, bin_of
-from surecast.simulation.experiment.clock import NETWORK, Clock
-from surecast.simulation.experiment.errors import SafetyError
+from surecast.simulation.experiment.clock import NETWORK, Clock, SafetyError
 
 __all__ = ["World", "simulate_run"]
 
@@ -115,14 +113,14 @@ class World:
         """Puts the subscriptions of the stationary state in place, and lets all clients begin."""
         for client in self._clients:
             home = self.plan.workload.client_home[client.index]
-            for one, left_s in client.first_subscriptions():
-                waiting = deque(self._brokers[home].subscribe(self._subscriber(one), one.joint))
+            for subscription, left_s in client.first_subscriptions():
+                waiting = deque(self._brokers[home].subscribe(self._subscriber(subscription), subscription.joint))
                 while waiting:
                     link, message = waiting.popleft()
                     waiting += self._brokers[self.plan.head[link]].handle(0.0, message, self._sender[link])[0]
                 if self.oracle is not None:
-                    self.oracle.installed(one)
-                self._at(left_s, self._unsubscribe, one)
+                    self.oracle.installed(subscription)
+                self._at(left_s, self._unsubscribe, subscription)
         for client in self._clients:
             self._next_subscription(0.0, client)
             self._next_publication(0.0, client)
@@ -164,16 +162,20 @@ class World:
             self._at(now + following[0], self._publish, client, following[1])
 
     def _subscribe(self, now: float, client: Client, class_index: int) -> None:
-        one, lifetime_s = client.subscription(class_index)
-        number = 0 if self.oracle is None else self.oracle.changes(one, removed=False)
-        self._issue(now, _Cause(_CONTROL, class_index, self._factor[class_index], now, number), client.index, one)
-        self._at(now + lifetime_s, self._unsubscribe, one)
+        subscription, lifetime_s = client.subscription(class_index)
+        number = 0 if self.oracle is None else self.oracle.changes(subscription, removed=False)
+        self._issue(
+            now, _Cause(_CONTROL, class_index, self._factor[class_index], now, number), client.index, subscription
+        )
+        self._at(now + lifetime_s, self._unsubscribe, subscription)
         self._next_subscription(now, client)
 
-    def _unsubscribe(self, now: float, one: Subscription, _: int) -> None:
-        number = 0 if self.oracle is None else self.oracle.changes(one, removed=True)
-        cause = _Cause(_CONTROL, one.class_index, self._factor[one.class_index], now, number, removes=True)
-        self._issue(now, cause, one.client, one)
+    def _unsubscribe(self, now: float, subscription: Subscription, _: int) -> None:
+        number = 0 if self.oracle is None else self.oracle.changes(subscription, removed=True)
+        cause = _Cause(
+            _CONTROL, subscription.class_index, self._factor[subscription.class_index], now, number, removes=True
+        )
+        self._issue(now, cause, subscription.client, subscription)
 
     def _publish(self, now: float, client: Client, class_index: int) -> None:
         event = client.event(class_index)
@@ -205,14 +207,14 @@ class World:
         else:
             self._pass(now, carried, 0)
 
-    def _pass(self, now: float, carried: _Carried, at: int) -> None:
+    def _pass(self, now: float, carried: _Carried, stage: int) -> None:
         """A message comes to a queue of the network."""
         link = carried.link
         stages = self.plan.stages[link]
-        queue, after_s = stages[at]
+        queue, after_s = stages[stage]
         there_s = self._leaves(now, queue, carried.cause) + after_s
-        if at + 1 < len(stages):
-            self._clock_at(there_s, NETWORK, self._pass, there_s, carried, at + 1)
+        if stage + 1 < len(stages):
+            self._clock_at(there_s, NETWORK, self._pass, there_s, carried, stage + 1)
         else:
             self._clock_at(there_s, NETWORK, self._arrive, there_s, carried, self.plan.head[link])
 
@@ -243,9 +245,9 @@ class World:
         leaves_s = self._free_s[queue] = begins_s + service_s
         return leaves_s
 
-    def _handle(self, now: float, carried: _Carried, at: int) -> None:
+    def _handle(self, now: float, carried: _Carried, index: int) -> None:
         """A broker does what a message asks of it."""
-        broker, cause, content = self._brokers[at], carried.cause, carried.content
+        broker, cause, content = self._brokers[index], carried.cause, carried.content
         self._handled += 1
         subscribers: list[str] = []
         if isinstance(content, Subscription):
@@ -255,7 +257,7 @@ class World:
         else:
             sent, subscribers = broker.handle(now, content, self._sender[carried.link])
         if cause.kind == _CONTROL:
-            self._count_entries(now, at)
+            self._count_entries(now, index)
             cause.last_s = now
         for link, message in sent:
             self.send(now, link, message, cause)
@@ -265,17 +267,19 @@ class World:
         if not cause.under_way:
             self._ended(cause)
 
-    def _client_change(self, broker: RoutedBroker, cause: _Cause, one: Subscription) -> list[tuple[int, Message]]:
+    def _client_change(
+        self, broker: RoutedBroker, cause: _Cause, subscription: Subscription
+    ) -> list[tuple[int, Message]]:
         if cause.removes:
             if self.oracle is not None:
-                self.oracle.out_of_place(one)
-            sent = broker.unsubscribe(one.subscriber, one.joint)
-            if one.subscriber != self._names[one.client]:
-                del self._client_of[one.subscriber]
+                self.oracle.out_of_place(subscription)
+            sent = broker.unsubscribe(subscription.subscriber, subscription.joint)
+            if subscription.subscriber != self._names[subscription.client]:
+                del self._client_of[subscription.subscriber]
             return sent
         if self.oracle is not None:
-            self.oracle.in_place(one)
-        return broker.subscribe(self._subscriber(one), one.joint)
+            self.oracle.in_place(subscription)
+        return broker.subscribe(self._subscriber(subscription), subscription.joint)
 
     def _receivers(self, subscribers: list[str]) -> list[int]:
         """The clients behind subscribers; one that stands behind several of them gets an event once."""
@@ -283,17 +287,17 @@ class World:
         clients = [(self._client_of[name], name) for name in subscribers]
         return [client for client, name in clients if first.setdefault(client, name) == name]
 
-    def _subscriber(self, one: Subscription) -> str:
+    def _subscriber(self, subscription: Subscription) -> str:
         """The name under which a broker knows a subscription; the client behind it is remembered."""
-        self._client_of[one.subscriber] = one.client
-        return one.subscriber
+        self._client_of[subscription.subscriber] = subscription.client
+        return subscription.subscriber
 
     def _deliver(self, now: float, clients: list[int], cause: _Cause) -> None:
         delay_s = now - cause.start_s
-        sums, at = self._sums, bin_of(delay_s)
+        sums, bin_index = self._sums, bin_of(delay_s)
         histogram, delays, total_s = sums.histogram, sums.delays, sums.delay_s
         for client in clients:
-            key = client * BINS + at
+            key = client * BINS + bin_index
             histogram[key] = histogram.get(key, 0) + 1
             delays[client] += 1
             total_s[client] += delay_s
@@ -325,8 +329,8 @@ class World:
         sums.local_s[broker] += local * since_s
         sums.remote_s[broker] += remote * since_s
         self._changed_s[broker] = now
-        at = self._brokers[broker]
-        self._entries[broker] = (at.local_entries, at.remote_entries)
+        node = self._brokers[broker]
+        self._entries[broker] = (node.local_entries, node.remote_entries)
 
     def _refuse_overload(self) -> None:
         if self._made - self._handled <= _UNDER_WAY_MAX:

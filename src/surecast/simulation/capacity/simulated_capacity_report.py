@@ -179,17 +179,17 @@ class _Adder:
         histograms = {name: estimates.histogram(*rows[i]) for i, name in enumerate(names) if total[i] > 0}
         samples = total[total > 0].astype(np.int64)
         for detail, share in QUANTILES.items() if histograms else ():
-            found = np.array([estimates.quantile(counted, share) for counted in histograms.values()])
+            estimated = np.array([estimates.quantile(counted, share) for counted in histograms.values()])
             self.builder.add_many(
                 scope,
                 tuple(histograms),
                 "delay_quantile_s",
-                found[:, 0],
+                estimated[:, 0],
                 how="simulated",
                 detail=detail,
                 variant=estimates.algorithm,
-                low=found[:, 1],
-                high=found[:, 2],
+                low=estimated[:, 1],
+                high=estimated[:, 2],
                 samples=samples,
             )
 

@@ -50,16 +50,16 @@ def alternatives(spec: Coding, names: list[str] | None = None) -> list[Simulated
     ['tree', 'coding', 'coding single-path', 'coding maximum-flow']
     """
     refuse_unknown("scheme of packets", names or (), SCHEMES)
-    found: list[SimulatedAlternative] = []
+    simulated: list[SimulatedAlternative] = []
     for scheme in SCHEMES:
         if (names and scheme not in names) or (spec.gossip is None and "gossip" in scheme):
             continue
-        found.append(SimulatedAlternative(scheme))
+        simulated.append(SimulatedAlternative(scheme))
         if scheme in ("coding", "coding-gossip"):
-            found += [SimulatedAlternative(scheme, kind) for kind in PATH_KINDS if kind != spec.paths]
-    if not found:
+            simulated += [SimulatedAlternative(scheme, kind) for kind in PATH_KINDS if kind != spec.paths]
+    if not simulated:
         raise ConfigurationError("the scheme gossips, and delivery.coding.gossip is null; give it a mode")
-    return found
+    return simulated
 
 
 def settings_for(spec: Coding, alternative: SimulatedAlternative) -> DisseminationSettings:
@@ -68,8 +68,8 @@ def settings_for(spec: Coding, alternative: SimulatedAlternative) -> Disseminati
     gossip = None if spec.gossip is None else GossipSettings.of_scenario(spec.gossip)
     if gossip is None and "gossip" in alternative.scheme:
         raise ConfigurationError(f"{alternative.scheme}: delivery.coding.gossip is null; give it a mode")
-    found = scheme_settings(alternative.scheme, coding, gossip, alternative.paths or spec.paths)
-    return timed(found, spec)
+    settings = scheme_settings(alternative.scheme, coding, gossip, alternative.paths or spec.paths)
+    return timed(settings, spec)
 
 
 def needs_compiling() -> bool:

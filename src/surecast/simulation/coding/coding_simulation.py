@@ -149,14 +149,14 @@ def simulate_alternative(
         channel=channel,
         how=how,
     )
-    found: list[Outcomes] = []
+    runs: list[Outcomes] = []
     widest = math.inf
 
     def is_known() -> bool:
         nonlocal widest
         if half_width is None:
             return True
-        on_time = joined(found).on_time
+        on_time = joined(runs).on_time
         widest = max(estimate(values)[1] for values in (on_time.all(axis=1), on_time.mean(axis=1)))
         return widest <= half_width
 
@@ -166,9 +166,9 @@ def simulate_alternative(
         return int(min(max(wanted, 200), 2 * done))
 
     until_known(
-        lambda count: found.append(caster.run(count)), is_known, first=events, most=max(events, events_max), more=more
+        lambda count: runs.append(caster.run(count)), is_known, first=events, most=max(events, events_max), more=more
     )
-    return joined(found)
+    return joined(runs)
 
 
 def estimate(values: ArrayLike, weights: ArrayLike | None = None) -> tuple[float, float]:
@@ -295,16 +295,16 @@ def _add_system(
 
 
 def _add_delays(figures: _Figures, parts: Sequence[tuple[float, Floats]], quantiles: Sequence[float]) -> None:
-    found = []
+    estimates = []
     for weight, done_s in parts:
         arrived = np.isfinite(done_s)
         if arrived.any():
             times_s = np.where(arrived, done_s, 0.0)
-            found.append((weight, *estimate(times_s.sum(axis=1), arrived.sum(axis=1).astype(np.float64))))
-    if not found:
+            estimates.append((weight, *estimate(times_s.sum(axis=1), arrived.sum(axis=1).astype(np.float64))))
+    if not estimates:
         return
     samples = sum(int(np.isfinite(done_s).sum()) for _, done_s in parts)
-    figures.add("delay_mean_s", found, samples)
+    figures.add("delay_mean_s", estimates, samples)
     for q in quantiles:
         values = []
         for weight, done_s in parts:

@@ -56,15 +56,17 @@ class Outcomes:
 
     def messages(self) -> dict[str, NDArray[np.float64]]:
         """Messages of each kind for each event, those that were sent at all."""
-        found = {kind: self.counts[:, list(at)].sum(axis=1).astype(np.float64) for kind, at in KINDS.items()}
-        return {kind: counts for kind, counts in found.items() if counts.any()}
+        sent = {kind: self.counts[:, list(places)].sum(axis=1).astype(np.float64) for kind, places in KINDS.items()}
+        return {kind: counts for kind, counts in sent.items() if counts.any()}
 
     def bytes_sent(self, coding: CodingSettings, payload_bytes: int) -> dict[str, NDArray[np.float64]]:
         """Bytes of each kind for each event, with packets of so many bytes."""
         sizes = _sizes(coding, payload_bytes)
         places = {**KINDS, "request": (REQUEST, REQUEST_NUMBERS)}
-        found = {kind: (self.counts[:, list(where)] * sizes[list(where)]).sum(axis=1) for kind, where in places.items()}
-        return {kind: sent for kind, sent in found.items() if sent.any()}
+        volumes = {
+            kind: (self.counts[:, list(where)] * sizes[list(where)]).sum(axis=1) for kind, where in places.items()
+        }
+        return {kind: sent for kind, sent in volumes.items() if sent.any()}
 
 
 def joined(parts: list[Outcomes]) -> Outcomes:

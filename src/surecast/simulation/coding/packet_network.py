@@ -84,16 +84,16 @@ class SimulatedAudience:
 
 def audiences_of(system: System) -> tuple[SimulatedAudience, ...]:
     """The audiences of a system: one for each publisher's home broker, deadline and set of subscribers."""
-    found: dict[tuple[int, float, tuple[int, ...]], dict[int, float]] = {}
+    rates_by_source: dict[tuple[int, float, tuple[int, ...]], dict[int, float]] = {}
     for p, publisher in enumerate(system.publishers):
         for topic in publisher.topics:
             members = tuple(i for i, s in enumerate(system.subscribers) if topic in s.topics)
             if members and publisher.rate_per_s > 0.0:
-                rates = found.setdefault((publisher.home, publisher.deadline_s, members), {})
+                rates = rates_by_source.setdefault((publisher.home, publisher.deadline_s, members), {})
                 rates[p] = rates.get(p, 0.0) + publisher.rate_per_s / len(publisher.topics)
     return tuple(
         SimulatedAudience(source, deadline_s, members, tuple(rates.items()))
-        for (source, deadline_s, members), rates in found.items()
+        for (source, deadline_s, members), rates in rates_by_source.items()
     )
 
 

@@ -99,7 +99,7 @@ def sweep_loss(
         settings = settings_for(spec, alternative)
         for loss in losses:
             overlay = replace(system.overlay, links=tuple(replace(link, loss=loss) for link in system.overlay.links))
-            found = simulate_alternative(
+            outcomes = simulate_alternative(
                 overlay,
                 audience,
                 homes,
@@ -110,11 +110,11 @@ def sweep_loss(
                 seed=seed,
                 channel=channel,
             )
-            arrived = found.on_time
-            times_s = np.where(arrived, found.done_s, 0.0)
+            arrived = outcomes.on_time
+            times_s = np.where(arrived, outcomes.done_s, 0.0)
             some = bool(arrived.any())
-            sent = sum(found.messages().values(), np.zeros(len(arrived)))
-            volume = sum(found.bytes_sent(settings.coding, int(spec.packet_size)).values(), np.zeros(len(arrived)))
+            sent = sum(outcomes.messages().values(), np.zeros(len(arrived)))
+            volume = sum(outcomes.bytes_sent(settings.coding, int(spec.packet_size)).values(), np.zeros(len(arrived)))
             delay = estimate(times_s.sum(axis=1), arrived.sum(axis=1).astype(float)) if some else (np.nan, np.nan)
             points.append(
                 LossPoint(
@@ -124,7 +124,7 @@ def sweep_loss(
                     estimate(arrived.mean(axis=1)),
                     estimate(arrived.all(axis=1)),
                     delay,
-                    float(np.quantile(found.done_s[arrived], 0.99)) if some else np.nan,
+                    float(np.quantile(outcomes.done_s[arrived], 0.99)) if some else np.nan,
                     estimate(sent),
                     float(volume.mean()) / 1e6,
                     messages_minimum(overlay, audience, homes, spec.packets),

@@ -96,39 +96,39 @@ def resolve_policies(
     plan: DroppingPlan, names: Sequence[str] | None, mechanisms: Mechanisms | None
 ) -> tuple[Policy, ...]:
     """The policies to simulate; those of the scenario with all parameters given need no mechanism."""
-    given = dict(mechanisms or {})
+    by_name = dict(mechanisms or {})
     if isinstance(names, str):
         raise ConfigurationError(f"policies: write a list, such as [{names!r}]")
-    chosen = tuple(names) if names is not None else tuple(given) or (plan.system.delivery.dropping.policy,)
+    chosen = tuple(names) if names is not None else tuple(by_name) or (plan.system.delivery.dropping.policy,)
     if not chosen or len(set(chosen)) < len(chosen):
         raise ConfigurationError("policies: name at least one policy, and each only once")
-    return tuple(_policy(plan, name, given.get(name)) for name in chosen)
+    return tuple(_policy(plan, name, by_name.get(name)) for name in chosen)
 
 
-def _policy(plan: DroppingPlan, name: str, given: Mechanism | Mapping[str, Mechanism] | None) -> Policy:
+def _policy(plan: DroppingPlan, name: str, mechanism_given: Mechanism | Mapping[str, Mechanism] | None) -> Policy:
     subscribers = [plan.system.subscribers[i] for i in plan.subscribers]
-    if given is None:
-        given = _of_scenario(plan.system.delivery.dropping, name)
-    if isinstance(given, Mechanism):
-        found = [given] * len(subscribers)
+    if mechanism_given is None:
+        mechanism_given = _of_scenario(plan.system.delivery.dropping, name)
+    if isinstance(mechanism_given, Mechanism):
+        mechanisms = [mechanism_given] * len(subscribers)
     else:
-        missing = [s.name for s in subscribers if s.name not in given and s.connectivity is not None]
+        missing = [s.name for s in subscribers if s.name not in mechanism_given and s.connectivity is not None]
         if missing:
             raise ConfigurationError(f"mechanisms: {name}: there is none for subscriber {missing[0]}")
-        sizes_given = {mechanism.input_buffer_size for mechanism in given.values()}
+        sizes_given = {mechanism.input_buffer_size for mechanism in mechanism_given.values()}
         # Who is always connected needs no mechanism, but shares the input queue.
         plain = Mechanism(input_buffer_size=sizes_given.pop() if len(sizes_given) == 1 else None)
-        found = [given.get(s.name, plain) for s in subscribers]
+        mechanisms = [mechanism_given.get(s.name, plain) for s in subscribers]
     sizes: dict[int, int] = {}
-    for subscriber, mechanism in zip(subscribers, found, strict=True):
+    for subscriber, mechanism in zip(subscribers, mechanisms, strict=True):
         size = mechanism.input_buffer_size or 0
         if sizes.setdefault(subscriber.home, size) != size:
             raise ConfigurationError(
                 f"mechanisms: {name}: subscriber {subscriber.name} has another input_buffer_size than others at broker "
                 f"{plan.system.overlay.brokers[subscriber.home].name}, which has one input queue"
             )
-    _check_loads(plan, name, found, sizes)
-    return Policy(name, tuple(found), sizes)
+    _check_loads(plan, name, mechanisms, sizes)
+    return Policy(name, tuple(mechanisms), sizes)
 
 
 def _of_scenario(dropping: Dropping, name: str) -> Mechanism:

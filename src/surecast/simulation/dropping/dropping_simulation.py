@@ -179,8 +179,8 @@ class _Job:
 
 
 def _periods(system: System, traces: GivenPeriods | None) -> dict[str, Switches]:
-    known = {subscriber.name for subscriber in system.subscribers}
+    names = {subscriber.name for subscriber in system.subscribers}
     for name in traces or {}:
-        if name not in known:
+        if name not in names:
             raise ConfigurationError(f"traces: there is no subscriber {name!r}")
     return {name: given_switches(name, periods) for name, periods in (traces or {}).items()}

@@ -174,8 +174,8 @@ class _Figures:
             ("buffer_size", [math.nan if m.buffer_size is None else m.buffer_size for m in self.policy.mechanisms]),
             ("event_lifetime_s", [m.lifetime_s if m.expires else math.nan for m in self.policy.mechanisms]),
         ):
-            given = np.array(values, dtype=np.float64)
-            self.add(metric, given, low=given, high=given, where=~np.isnan(given))
+            figures = np.array(values, dtype=np.float64)
+            self.add(metric, figures, low=figures, high=figures, where=~np.isnan(figures))
 
     def targets(self) -> None:
         """Adds the share of targets that are met by the mean delay, for subscribers that come and go.
@@ -256,9 +256,9 @@ def _quantiles(runs: list[Bins], shares: tuple[float, ...]) -> list[tuple[float,
     for where, counts in runs:
         pooled[where] += counts
         if len(where):
-            one = np.zeros(BINS, np.int64)
-            one[where] = counts
-            single.append([quantile(one, share) for share in shares])
+            histogram = np.zeros(BINS, np.int64)
+            histogram[where] = counts
+            single.append([quantile(histogram, share) for share in shares])
     result = []
     for q, share in enumerate(shares):
         value = quantile(pooled, share)

@@ -8,7 +8,20 @@ from heapq import heappop, heappush
 from math import inf
 from typing import Any, Final
 
-__all__ = ["CLIENTS", "FIRST", "NETWORK", "TIMERS", "Clock"]
+from surecast.errors import SurecastError
+
+__all__ = ["CLIENTS", "FIRST", "NETWORK", "TIMERS", "Clock", "SafetyError"]
+
+
+class SafetyError(SurecastError):
+    """The protocol broke a promise. The message says which, when, and how to see it again."""
+
+    def __init__(self, what: str, time_s: float, replay: str):
+        self.what = what
+        self.time_s = time_s
+        self.replay = replay
+        super().__init__(f"at virtual time {time_s!r} s: {what}; replay: {replay}")
+
 
 FIRST: Final = -1
 """Before all else at its moment."""

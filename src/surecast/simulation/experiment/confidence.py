@@ -59,8 +59,8 @@ def relative_width(value: Floats, half: Floats) -> float:
     >>> relative_width(np.array([2.0, 0.0]), np.array([0.5, 3.0]))
     0.25
     """
-    known = value > 0
-    relative = np.where(np.isnan(half), math.inf, half)[known] / value[known]
+    positive = value > 0
+    relative = np.where(np.isnan(half), math.inf, half)[positive] / value[positive]
     return float(relative.max(initial=0.0))
 
 

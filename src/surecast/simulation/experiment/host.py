@@ -8,13 +8,18 @@ effects, as it has the network, the disks and the accounts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from math import inf
 from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
+
+from surecast.scenario.streams import Streams
+from surecast.scenario.system import Failures
+from surecast.simulation.equilibrium import residual_times
 from surecast.simulation.experiment.clock import TIMERS, Clock
 
-__all__ = ["Host", "Machine", "TimedNode"]
+__all__ = ["FailureTrace", "Host", "Machine", "TimedNode", "run_streams"]
 
 E = TypeVar("E")
 E_co = TypeVar("E_co", covariant=True)
@@ -106,3 +111,49 @@ class Host(Machine, Generic[E]):
         if self.incarnation == incarnation and self._timer_s == timer_s:
             self._timer_s = inf
             self.perform(self.node.handle_timer(self.clock.now))
+
+
+_BLOCK = 64
+
+
+def run_streams(seed: int, run: int) -> Streams:
+    """The random streams of one of several runs.
+
+    >>> run_streams(7, 0).seed == run_streams(7, 0).seed != run_streams(7, 1).seed
+    True
+    """
+    return Streams(int(Streams(seed).generator("run", str(run)).integers(2**63)))
+
+
+class FailureTrace:
+    """The times at which a component changes its state, from a stationary start.
+
+    >>> from surecast.scenario import parse_distribution
+    >>> failures = Failures(parse_distribution("90s"), parse_distribution("10s"))
+    >>> trace = FailureTrace(failures, Streams(1).generator("failures", "b1"))
+    >>> trace.starts_up
+    True
+    >>> changes = iter(trace)
+    >>> next(changes) < next(changes)
+    True
+    """
+
+    def __init__(self, failures: Failures, rng: np.random.Generator):
+        self.starts_up = bool(rng.random() < failures.availability)
+        self._failures = failures
+        self._rng = rng
+
+    def __iter__(self) -> Iterator[float]:
+        """Times of the changes, in order and without end."""
+        up = self.starts_up
+        time_s = float(residual_times(self._failures.up if up else self._failures.down, self._rng, 1)[0])
+        blocks: dict[bool, Iterator[float]] = {True: iter(()), False: iter(())}
+        while True:
+            yield time_s
+            up = not up
+            period_s = next(blocks[up], None)
+            if period_s is None:
+                law = self._failures.up if up else self._failures.down
+                blocks[up] = iter(law.sample(self._rng, _BLOCK).tolist())
+                period_s = next(blocks[up])
+            time_s += period_s

@@ -3,8 +3,7 @@
 from surecast.simulation.replication.group_load_run import GroupRun, measure_failovers, simulate_group
 from surecast.simulation.replication.options import ClosedLoad, Load, OpenLoad
 from surecast.simulation.replication.outages import simulate_outages
-from surecast.simulation.replication.reliability import simulate_group_reliability
-from surecast.simulation.replication.replication_simulation import simulate_replication
+from surecast.simulation.replication.replication_simulation import simulate_group_reliability, simulate_replication
 
 __all__ = [
     "ClosedLoad",

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from surecast.scenario.group import Group
 from surecast.simulation.experiment.clock import CLIENTS
-from surecast.simulation.experiment.failures import FailureTrace, run_streams
+from surecast.simulation.experiment.host import FailureTrace, run_streams
 from surecast.simulation.replication.host import Host
 from surecast.simulation.replication.options import Load, OpenLoad
 from surecast.simulation.replication.simulated_group import GroupWorld, Publication
@@ -72,11 +72,17 @@ def simulate_group(
     world.clock.run(warm_s + duration_s)
     leader = world.leader
     leads = 0 if leader is None else leader.id
-    in_time = sum(one.acknowledged_s >= 0 for one in world.publications)
+    in_time = sum(publication.acknowledged_s >= 0 for publication in world.publications)
     world.clock.run(warm_s + duration_s + drain)
     cpu = {i: host.cpu_s - before[i][0] for i, host in world.hosts.items()}
     others = [cpu[i] for i in cpu if i != leads]
-    times = np.array([one.acknowledged_s - one.asked_s for one in world.publications if one.acknowledged_s >= 0])
+    times = np.array(
+        [
+            publication.acknowledged_s - publication.asked_s
+            for publication in world.publications
+            if publication.acknowledged_s >= 0
+        ]
+    )
     return GroupRun(
         duration_s,
         len(world.publications),
@@ -145,8 +151,8 @@ def election_gaps(groups: Sequence[Group | None], loads: Sequence[float], seed: 
 def _gap_s(world: GroupWorld, failed: Host, limit_s: float) -> float:
     answered: list[float] = []
 
-    def hear(one: Publication) -> None:
-        answered.append(one.acknowledged_s)
+    def hear(publication: Publication) -> None:
+        answered.append(publication.acknowledged_s)
 
     began_s = world.clock.now
     world.crash(failed)

@@ -190,7 +190,9 @@ class Host(Machine):
 
 def publications_in(values: Iterable[bytes]) -> int:
     """Returns the number of publications in these values."""
-    return sum(int.from_bytes(value[at : at + 4], "big") for value in values for _, _, at in segments_of(value))
+    return sum(
+        int.from_bytes(value[offset : offset + 4], "big") for value in values for _, _, offset in segments_of(value)
+    )
 
 
 def _requests_in(segments: Iterable[bytes]) -> int:

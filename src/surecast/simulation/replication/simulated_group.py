@@ -78,15 +78,15 @@ class GroupWorld:
         tick_s = self.group.heartbeat_s / TICKS_PER_HEARTBEAT
         host.later(self.clock.now + tick_s * float(self.rng.random()), TIMERS, self._tick, host, tick_s)
         self._wake(host)
-        for one in [one for one in self._open.values() if not one.host]:
-            self._send(one)
+        for publication in [publication for publication in self._open.values() if not publication.host]:
+            self._send(publication)
 
     def crash(self, host: Host) -> None:
         """A machine stops at once."""
         host.crash()
         self._proposed = {key: value for key, value in self._proposed.items() if key[0] != host.id}
-        for one in [one for one in self._open.values() if one.host == host.id]:
-            self._send(one)
+        for publication in [publication for publication in self._open.values() if publication.host == host.id]:
+            self._send(publication)
 
     @property
     def leader(self) -> Host | None:
@@ -173,32 +173,32 @@ class GroupWorld:
     def publish(self, client: int) -> Publication:
         """A client publishes now."""
         self._sequences[client] = self._sequences.get(client, 0) + 1
-        one = Publication(client, self._sequences[client], self.clock.now)
-        self.publications.append(one)
-        self._open[client, one.sequence] = one
-        self._send(one)
-        return one
+        publication = Publication(client, self._sequences[client], self.clock.now)
+        self.publications.append(publication)
+        self._open[client, publication.sequence] = publication
+        self._send(publication)
+        return publication
 
-    def _send(self, one: Publication) -> None:
+    def _send(self, publication: Publication) -> None:
         """To the leader, or to each replica that is up in turn; nowhere while none is up."""
         host = self.leader if self.group.entry == "leader" else None
         if host is None:
             up = [host for host in self.hosts.values() if host.replica is not None]
             self._turn += 1
             host = up[self._turn % len(up)] if up else None
-        one.host = 0 if host is None else host.id
+        publication.host = 0 if host is None else host.id
         if host is not None:
-            host.inbox.requests.append((one.client, one.sequence, b""))
+            host.inbox.requests.append((publication.client, publication.sequence, b""))
             self._wake(host)
 
     def _answer(self, replies: list[tuple[int, list[Answer]]]) -> None:
         for _, answers in replies:
             for client, sequence, _ in answers:
-                one = self._open.pop((client, sequence), None)
-                if one is None:
+                publication = self._open.pop((client, sequence), None)
+                if publication is None:
                     continue
-                one.acknowledged_s = self.clock.now
+                publication.acknowledged_s = self.clock.now
                 if self.on_answer is not None:
-                    self.on_answer(one)
+                    self.on_answer(publication)
                 if isinstance(self._load, ClosedLoad):
                     self.clock.at(self.clock.now + self._load.think_s, CLIENTS, self._publish, client)

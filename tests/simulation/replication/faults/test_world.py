@@ -11,7 +11,7 @@ from surecast.protocol.paxos import Message, Replica
 from surecast.protocol.paxos.leader import Leader
 from surecast.protocol.paxos.machine import Answer
 from surecast.simulation.replication.faults import GroupOptions, World, expand
-from surecast.simulation.replication.faults.store_clients import Clients
+from surecast.simulation.replication.faults.faulty_group import Clients
 
 TIMER_S = 0.001
 

@@ -4,7 +4,7 @@ One seed decides everything, and the same seed gives the same run, bit for bit. 
 protocol are checked: no subscriber gets an event twice, and the accounts balance.
 """
 
-from surecast.simulation.experiment.errors import SafetyError
+from surecast.simulation.experiment.clock import SafetyError
 from surecast.simulation.reliability.protocol.accounts import REASONS, Fate, Target
 from surecast.simulation.reliability.protocol.given_run import GivenPublication, GivenRun
 from surecast.simulation.reliability.protocol.network import KINDS

@@ -17,9 +17,8 @@ from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Event
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Failures, Publisher, System
-from surecast.simulation.experiment.clock import CLIENTS, NETWORK, Clock
-from surecast.simulation.experiment.errors import SafetyError
-from surecast.simulation.experiment.failures import FailureTrace, run_streams
+from surecast.simulation.experiment.clock import CLIENTS, NETWORK, Clock, SafetyError
+from surecast.simulation.experiment.host import FailureTrace, run_streams
 from surecast.simulation.reliability.protocol.accounts import Accounts, Published, Snapshot, Target
 from surecast.simulation.reliability.protocol.given_run import GivenPublication, GivenRun, GivenTrace
 from surecast.simulation.reliability.protocol.journal import Journal

@@ -42,8 +42,8 @@ class AppliedLog:
 
     def applied(self, replica: int, slot: int, value: bytes, running: bytes) -> None:
         """A replica applied an instance; the first one says what all others must apply there."""
-        known = self.values.setdefault(slot, value)
-        if known != value:
+        first_value = self.values.setdefault(slot, value)
+        if first_value != value:
             raise Violation(f"agreement: replica {replica} applies another value at {slot} than others did")
         if self.hashes.setdefault(slot, running) != running:
             raise Violation(f"running hash: replica {replica} has another prefix up to {slot} than others")
@@ -64,8 +64,8 @@ class Replay:
             if slot not in applied_log.values:
                 raise Violation(f"agreement: instance {slot} was applied by nobody, but later ones were")
             value = applied_log.values[slot]
-            for _, _, at in segments_of(value):
-                for client, sequence, begin, end in walk(value, at):
+            for _, _, offset in segments_of(value):
+                for client, sequence, begin, end in walk(value, offset):
                     if client:
                         self._execute(applied_log, client, sequence, value[begin:end])
 
@@ -78,11 +78,11 @@ class Replay:
             self.replies[key] = self._answer(command)
 
     def _answer(self, command: bytes) -> bytes:
-        fields, at = [], 1
-        while at < len(command):
-            size = int.from_bytes(command[at : at + 4], "big")
-            fields.append(command[at + 4 : at + 4 + size])
-            at += 4 + size
+        fields, offset = [], 1
+        while offset < len(command):
+            size = int.from_bytes(command[offset : offset + 4], "big")
+            fields.append(command[offset + 4 : offset + 4 + size])
+            offset += 4 + size
         key, before = fields[0], self.pairs.get(fields[0])
         if command[:1] == b"g":
             return b"-" if before is None else b"+" + before
@@ -111,11 +111,11 @@ def check_histories(replay: Replay, operations: Iterable[Operation]) -> None:
                 f"exactly once: request {key} was answered {operation.reply!r}; the log gives {replay.replies[key]!r}"
             )
     by_answer = sorted(answered, key=lambda operation: operation.answered_s)
-    latest, at = -1, 0
+    latest, index = -1, 0
     for operation in sorted(answered, key=lambda operation: operation.asked_s):
-        while at < len(by_answer) and by_answer[at].answered_s < operation.asked_s:
-            latest = max(latest, replay.places[by_answer[at].client, by_answer[at].sequence])
-            at += 1
+        while index < len(by_answer) and by_answer[index].answered_s < operation.asked_s:
+            latest = max(latest, replay.places[by_answer[index].client, by_answer[index].sequence])
+            index += 1
         if replay.places[operation.client, operation.sequence] < latest:
             raise Violation(
                 f"linearizability: request {(operation.client, operation.sequence)} stands before one that was "

@@ -8,21 +8,152 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import inf
-from typing import Any
+from typing import Any, Final, Literal, TypeAlias
 
 from surecast.errors import ConfigurationError, OverloadError
-from surecast.protocol.paxos import Message, Turn, decode, encode
+from surecast.protocol.paxos import Answer, Message, Turn, Variant, decode, encode
+from surecast.protocol.paxos.example_store import cas, get, incr, put
 from surecast.protocol.paxos.incarnations import HistoryError
 from surecast.protocol.paxos.log_values import stamp_of
 from surecast.simulation.experiment.clock import NETWORK, Clock
-from surecast.simulation.replication.faults.checks import AppliedLog, Violation, check_histories, check_time
+from surecast.simulation.replication.faults.checks import AppliedLog, Operation, Violation, check_histories, check_time
 from surecast.simulation.replication.faults.host import Host
 from surecast.simulation.replication.faults.nemesis import STEADY_S, Nemesis
-from surecast.simulation.replication.faults.options import GroupOptions
-from surecast.simulation.replication.faults.store_clients import Clients
+from surecast.simulation.replication.faults.options import (
+    GroupOptions,
+    divided,
+    expand,
+    forgetful,
+    harsher,
+    overtaking,
+    stalled,
+)
 
-__all__ = ["World"]
+__all__ = ["MODES", "Clients", "Mode", "Outcome", "World", "run_seed"]
+
+_RETRY_S = 1.0
+
+
+class Clients:
+    """All clients of a world. Each has some requests in flight at a time, in windows."""
+
+    def __init__(self, world: World):
+        self.world = world
+        self.operations: list[Operation] = []
+        self._by_key: dict[tuple[int, int], Operation] = {}
+        self._left: dict[int, int] = {}
+        options = world.options
+        for client in range(1, options.clients + 1):
+            self._left[client] = options.requests
+            for _ in range(options.in_flight):
+                world.at(world.rng.uniform(0, 1), self._ask, client)
+
+    @property
+    def all_answered(self) -> bool:
+        """True if every request of every client was answered."""
+        return not any(self._left.values()) and all(operation.is_answered for operation in self.operations)
+
+    def _ask(self, client: int) -> None:
+        sequence = self.world.options.requests - self._left[client] + 1
+        oldest = min(
+            (one.sequence for one in self.operations if one.client == client and not one.is_answered), default=0
+        )
+        if not self._left[client]:
+            return
+        if oldest and sequence - oldest >= self.world.options.settings.reply_window:
+            self.world.at(0.2, self._ask, client)  # the reply to an older one could be forgotten
+            return
+        self._left[client] -= 1
+        world, rng = self.world, self.world.rng
+        key = b"k%d" % rng.randrange(world.options.keys)
+        number = str(rng.randrange(4)).encode()
+        command = rng.choice(
+            (incr(key), incr(key), put(key, number), get(key), cas(key, number, str(rng.randrange(4)).encode()))
+        )
+        operation = Operation(client, sequence, command, world.now)
+        self.operations.append(operation)
+        self._by_key[client, sequence] = operation
+        world.applied_log.submitted[client, sequence] = command
+        self._send(operation)
+
+    def _send(self, operation: Operation) -> None:
+        if operation.is_answered:
+            return
+        world, rng = self.world, self.world.rng
+        hosts = list(world.hosts.values())
+        if rng.random() < world.options.to_leader:
+            hosts = [host for host in hosts if host.replica is not None and host.replica.leads] or hosts
+        host = rng.choice(hosts)
+        request = (operation.client, operation.sequence, operation.command)
+        world.at(rng.expovariate(1 / world.options.delay_s), world.submit, host, [request])
+        world.at(_RETRY_S * rng.uniform(0.7, 1.3), self._send, operation)
+
+    def answered(self, replies: list[tuple[int, list[Answer]]]) -> None:
+        """A replica answers; the answer may be lost on its way."""
+        world, rng = self.world, self.world.rng
+        for client, sequence, reply in (answer for _, answers in replies for answer in answers):
+            operation = self._by_key.get((client, sequence))
+            if operation is None or (not world.is_healed and rng.random() < world.options.loss):
+                continue
+            if reply is None:
+                if not operation.is_answered:
+                    raise Violation(
+                        f"exactly once: request {(client, sequence)} is called too old, but was never answered"
+                    )
+                continue
+            world.at(rng.expovariate(1 / world.options.delay_s), self._hear, operation, reply)
+
+    def _hear(self, operation: Operation, reply: bytes) -> None:
+        if operation.is_answered:
+            if operation.reply != reply:
+                raise Violation(f"exactly once: {operation.client} got {operation.reply!r}, then {reply!r}")
+            return
+        operation.answered_s, operation.reply = self.world.now, reply
+        self.world.at(self.world.rng.expovariate(1 / 0.1), self._ask, operation.client)
+
+
+Mode: TypeAlias = Literal["plain", "harsh", "divided", "forgetful", "overtaking", "stalled"]
+MODES: Final[dict[Mode, Callable[[GroupOptions], GroupOptions]]] = {
+    "plain": lambda options: options,
+    "harsh": harsher,
+    "divided": divided,
+    "forgetful": forgetful,
+    "overtaking": overtaking,
+    "stalled": stalled,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome of a run: the violated property, empty where all held, and counts of what happened."""
+
+    options: GroupOptions
+    violation: str
+    slots: int
+    counts: dict[str, int]
+
+    @property
+    def held(self) -> bool:
+        """True if every property held."""
+        return not self.violation
+
+
+def run_seed(seed: int, replicas: int = 3, variant: Variant = "multi", mode: Mode = "plain") -> Outcome:
+    """Expands a seed and runs it. The same seed gives the same run, event by event.
+
+    >>> run_seed(1).held
+    True
+    """
+    world = World(MODES[mode](expand(seed, replicas, variant)))
+    violation = ""
+    try:
+        world.run()
+    except Violation as error:
+        violation = str(error)
+    return Outcome(world.options, violation, max(world.applied_log.values, default=0), world.counts)
+
 
 _TICK_S = 0.05
 _CHECK_EVERY = 50
@@ -307,7 +438,7 @@ class World:
         up = [host for host in self.hosts.values() if host.replica is not None]
         latest = max(up, key=lambda host: host.replica.applied if host.replica else 0)
         assert latest.replica is not None
-        return [self.hosts[one] for one in latest.replica.membership.ids()]
+        return [self.hosts[number] for number in latest.replica.membership.ids()]
 
     def _is_well(self) -> bool:
         if not self.clients.all_answered or not self.nemesis.is_done:
@@ -316,10 +447,10 @@ class World:
         first = replicas[0]
         if first is None or first.applied < max(self.applied_log.values, default=0):
             return False
-        if any(one is None or one.membership.changes for one in replicas):
+        if any(replica is None or replica.membership.changes for replica in replicas):
             return False
-        voters = all(one is not None and one.node.voting for one in replicas)
-        return voters and all(one is not None and one.hash == first.hash for one in replicas)
+        voters = all(replica is not None and replica.node.voting for replica in replicas)
+        return voters and all(replica is not None and replica.hash == first.hash for replica in replicas)
 
     def _what_is_wrong(self) -> str:
         waiting = sum(not operation.is_answered for operation in self.clients.operations)

@@ -73,12 +73,14 @@ class Nemesis:
         ids = list(world.hosts)
         if rng.random() < 0.7:
             if rng.random() < 0.3:
-                cut = {(one, other) for one in ids for other in ids if rng.random() < 0.3}
+                cut = {(sender, receiver) for sender in ids for receiver in ids if rng.random() < 0.3}
             else:
                 side = set(rng.sample(ids, rng.randint(1, len(ids) - 1)))
-                cut = {(one, other) for one in ids for other in ids if one in side and other not in side}
+                cut = {
+                    (sender, receiver) for sender in ids for receiver in ids if sender in side and receiver not in side
+                }
             if rng.random() >= world.options.one_way:
-                cut |= {(other, one) for one, other in cut}
+                cut |= {(receiver, sender) for sender, receiver in cut}
             world.blocked |= {(*link, kind) for link in cut for kind in self._kinds}
         if rng.random() < world.options.selective:
             self._select(ids)
@@ -90,8 +92,8 @@ class Nemesis:
         """Some pairs hear only some kinds of messages of each other: selections that chance alone would hardly make."""
         world, rng = self.world, self.world.rng
         pairs = list(combinations(ids, 2))
-        for one, other in rng.sample(pairs, rng.randint(1, min(_PAIRS_MAX, len(pairs)))):
-            for link in ((one, other), (other, one)):
+        for first, second in rng.sample(pairs, rng.randint(1, min(_PAIRS_MAX, len(pairs)))):
+            for link in ((first, second), (second, first)):
                 world.blocked -= {(*link, kind) for kind in self._kinds}
                 world.blocked |= {(*link, kind) for kind in self._kinds if rng.random() < 0.5}
 
@@ -101,13 +103,13 @@ class Nemesis:
         So it may go on leading while the others have a later leader, and learn in odd ways what that one chose.
         """
         world, rng = self.world, self.world.rng
-        leading = [one for one in ids if (replica := world.hosts[one].replica) is not None and replica.leads]
+        leading = [number for number in ids if (replica := world.hosts[number].replica) is not None and replica.leads]
         leader = rng.choice(leading or ids)
-        others = rng.sample([one for one in ids if one != leader], len(ids) - 1)
+        others = rng.sample([number for number in ids if number != leader], len(ids) - 1)
         company = (len(ids) - 1) // 2 - 1
         side, rest = (leader, *others[:company]), others[company:]
         leaks = {link for other in rest[: rng.randint(1, 2)] for link in ((leader, other), (other, leader))}
-        for link in [link for one in side for other in rest for link in ((one, other), (other, one))]:
+        for link in [link for number in side for other in rest for link in ((number, other), (other, number))]:
             lost = {(*link, kind) for kind in self._kinds if link not in leaks or rng.random() < 0.5}
             world.blocked -= {(*link, kind) for kind in self._kinds}
             world.blocked |= lost
@@ -167,15 +169,15 @@ class Nemesis:
             return
         self.left -= 1
         world.counts["replacements"] += 1
-        known = max(up, key=lambda replica: replica.applied).membership
-        old, new = rng.choice(known.configurations[-1].ids), max(world.hosts) + 1
+        membership = max(up, key=lambda replica: replica.applied).membership
+        old, new = rng.choice(membership.configurations[-1].ids), max(world.hosts) + 1
         self.replacing = (old, new, 1_000 + new)
         if world.options.set_back and rng.random() < world.options.set_back:
-            self._set_back(world.hosts[old], [world.hosts[one] for one in known.ids() if one != old])
+            self._set_back(world.hosts[old], [world.hosts[number] for number in membership.ids() if number != old])
         elif rng.random() < 0.6:  # it is gone already, and its disk with it
             world.hosts[old].is_gone = True
             world.crash(world.hosts[old])
-        world.add_host(new, known.ids(), 1_000 + new)
+        world.add_host(new, membership.ids(), 1_000 + new)
         self._ask()
 
     def _copy(self) -> None:
@@ -192,8 +194,8 @@ class Nemesis:
         Where some other one cannot know, acknowledged commands may be lost; nothing can be asked of such a run.
         """
         world, rng = self.world, self.world.rng
-        known = [read_records(other.disk.items()).seen.get(host.id, Seen()) for other in others]
-        copies = [copy for copy in host.copies if all(_contradicts(copy, seen) for seen in known)]
+        reports = [read_records(other.disk.items()).seen.get(host.id, Seen()) for other in others]
+        copies = [copy for copy in host.copies if all(_contradicts(copy, seen) for seen in reports)]
         world.crash(host)
         if copies and rng.random() < 0.8:
             world.counts["disks set back"] += 1
@@ -247,8 +249,8 @@ class Nemesis:
 
 def _contradicts(copy: dict[bytes, bytes], seen: Seen) -> bool:
     """Returns whether a replica that starts with this disk contradicts what another one remembers of it."""
-    found = read_records(copy.items())
+    records = read_records(copy.items())
     return (
-        objection_to(Incarnation(found.incarnation + 1, (0, *found.starts), found.promised, found.voted), seen)
+        objection_to(Incarnation(records.incarnation + 1, (0, *records.starts), records.promised, records.voted), seen)
         is not None
     )
