@@ -345,7 +345,7 @@ def test_a_replica_that_lost_its_store_is_not_let_in(local: Local, run: Run) -> 
         assert isinstance(lost.failure, ConfigurationError)
         assert "does not take it back: its start 1 was seen before, and was another one" in str(failed[0])
         assert str(failed[0]).endswith("What to do: put a new replica in its place")
-        assert not lost.replica.node.voting
+        assert not lost.replica.voting
         await group.stop()
 
     run(main)

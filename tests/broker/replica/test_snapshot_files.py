@@ -304,7 +304,7 @@ def test_a_child_that_is_killed_is_said_and_the_replica_goes_on(local: Local, ru
         await until(lambda: node._snapshot_files.is_writing)
         os.kill(node._snapshot_files._child, signal.SIGTERM)
         await until(lambda: not node._snapshot_files.is_writing)
-        assert node.replica.node.counts["snapshots failed"] == 1
+        assert node.replica.counts["snapshots failed"] == 1
         assert await group.ask(node, 7, 40, incr(b"k")) == b"+40"
         await group.stop()
 

@@ -20,7 +20,7 @@ def group() -> Group:
     """A group of three with a leader, whose starts are numbered."""
     made = Group(3, numbers=True)
     made.run(2.0)
-    assert made.leader.node.voting
+    assert made.leader.voting
     return made
 
 
@@ -36,7 +36,7 @@ def test_an_ordinary_restart_is_admitted(group: Group) -> None:
     for one in (1, 2, 3):
         group.restart(one)
         group.run(2.0)
-        assert group.replicas[one].node.voting
+        assert group.replicas[one].voting
     ask(group, 8, 1)
     assert group.replies[8, 1] == b"+6"
 
@@ -58,7 +58,7 @@ def test_an_older_copy_is_refused_however_often_it_starts(group: Group, restarts
     group.restart(old)
     with pytest.raises(HistoryError, match=f"replica {old}: replica . does not take it back"):
         group.run(2.0)
-    assert not group.replicas[old].node.voting
+    assert not group.replicas[old].voting
 
 
 def test_a_replica_that_was_refused_does_not_start_again() -> None:
@@ -86,11 +86,11 @@ def test_it_takes_part_only_when_it_is_admitted(group: Group) -> None:
     group.restart(back)
     group.sent.clear()
     group.run(1.0)
-    assert not group.replicas[back].node.voting
+    assert not group.replicas[back].voting
     assert not any(isinstance(message, Accepted) for source, _, message in group.sent if source == back)
     group.passes = lambda source, to, message: not (source == other and to == back and isinstance(message, Admit))
     group.run(0.5)
-    assert group.replicas[back].node.voting
+    assert group.replicas[back].voting
 
 
 def test_time_in_which_it_did_not_run_is_no_time_for_an_answer(group: Group) -> None:
@@ -101,21 +101,21 @@ def test_time_in_which_it_did_not_run_is_no_time_for_an_answer(group: Group) -> 
     group.restart(back)
     group.run(0.1)
     replica = group.replicas[back]
-    assert not replica.node.voting
+    assert not replica.voting
     group.now += 5.0
     replica.tick(group.now)
-    assert not replica.node.voting
+    assert not replica.voting
     group.run(0.5)
-    assert replica.node.voting
+    assert replica.voting
 
 
 def test_messages_of_a_start_that_was_not_admitted_do_not_count(group: Group) -> None:
     follower = group.followers()[0]
     leader = group.leader
-    counts = leader.node.counts.copy()
+    counts = leader.counts.copy()
     leader.receive(follower, Accepted(leader.leader.ballot, 0, (1,)), group.now, start=99)
     name = "messages of starts that were not admitted"
-    assert leader.node.counts[name] == counts.get(name, 0) + 1
+    assert leader.counts[name] == counts.get(name, 0) + 1
 
 
 def test_a_heartbeat_tells_only_what_is_stored(group: Group) -> None:
@@ -123,12 +123,12 @@ def test_a_heartbeat_tells_only_what_is_stored(group: Group) -> None:
     follower = group.replicas[group.followers()[0]]
     ask(group, 7, 2)
     follower.synced(follower.take().number, group.now)
-    stored = follower.node.stored
-    follower.node.acceptor.accept(follower.node.acceptor.promised, follower.applied + 1, b"")
+    stored = follower.stored
+    follower.acceptor.accept(follower.acceptor.promised, follower.applied + 1, b"")
     turn = follower.take()
-    assert follower.node.stored == stored
+    assert follower.stored == stored
     follower.synced(turn.number, group.now)
-    assert follower.node.stored == (stored[0], stored[1] + 1)
+    assert follower.stored == (stored[0], stored[1] + 1)
 
 
 def test_who_finds_another_log_stops(group: Group) -> None:

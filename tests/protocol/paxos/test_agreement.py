@@ -29,7 +29,7 @@ def alarms(group: Group) -> dict[int, str]:
 
 
 def discarded(group: Group) -> list[int]:
-    return [one for one, replica in group.replicas.items() if replica.node.counts.get("states discarded")]
+    return [one for one, replica in group.replicas.items() if replica.counts.get("states discarded")]
 
 
 @pytest.mark.parametrize("variant", ["multi", "fast"])
@@ -39,7 +39,7 @@ def test_equal_replicas_say_so(variant: str) -> None:
     group.run(0.5)
     assert not any(alarms(group).values())
     assert all(replica.agreement.compared >= 3 * CHECKPOINT_EVERY for replica in group.replicas.values())
-    effects = {replica.node.machine.effects for replica in group.replicas.values()}
+    effects = {replica.machine.effects for replica in group.replicas.values()}
     assert len(effects) == 1
     assert effects != {bytes(16)}
 
@@ -50,7 +50,7 @@ def test_who_differs_from_the_majority_takes_its_state(which: str, snapshot_ever
     group = working(snapshot_every=snapshot_every, log_keep=4)
     write(group, 20)
     wrong = group.leader.id if which == "leader" else group.followers()[0]
-    promised = group.replicas[wrong].node.acceptor.promised
+    promised = group.replicas[wrong].acceptor.promised
     applied = group.replicas[wrong].applied
     group.stores[wrong].pairs[b"k"] = b"1000"  # what should not happen
     write(group, CHECKPOINT_EVERY, first=21)
@@ -64,9 +64,9 @@ def test_who_differs_from_the_majority_takes_its_state(which: str, snapshot_ever
     for each in group.replicas.values():
         assert f"replica {wrong} differs from the majority" in each.agreement.notices[0]
     replica = group.replicas[wrong]
-    assert not replica.node.blank
-    assert replica.node.voting
-    assert replica.node.acceptor.promised >= promised  # the acceptor has forgotten nothing
+    assert not replica.blank
+    assert replica.voting
+    assert replica.acceptor.promised >= promised  # the acceptor has forgotten nothing
     assert replica.applied >= applied
     assert {store.pairs[b"k"] for store in group.stores.values()} == {b"36"}
     write(group, CHECKPOINT_EVERY, first=100)
@@ -143,7 +143,7 @@ def test_a_state_is_not_passed_on_while_nobody_knows_whose_is_right() -> None:
     group.run(2.0)
     assert group.replicas[away].applied < group.replicas[one].applied
     assert all("no majority agrees" in group.replicas[number].agreement.alarm for number in (one, other))
-    assert group.leader.node.counts["snapshots kept back"]
+    assert group.leader.counts["snapshots kept back"]
     assert group.ask(group.leader.id, 7, 100, get(b"k"))  # the two go on
 
 
@@ -161,7 +161,7 @@ def test_who_is_said_to_be_right_passes_its_state_to_those_that_join() -> None:
     group.sent.clear()
     group.leader.replace(wrong, 4, 9, group.now)
     group.run(3.0)
-    assert new.node.voting
+    assert new.voting
     assert {source for source, _, message in group.sent if isinstance(message, SnapshotPart)} == {right}
     assert group.ask(group.leader.id, 7, 100, get(b"k")) == b"+52"
     write(group, CHECKPOINT_EVERY, first=101)
@@ -178,12 +178,12 @@ def test_a_replica_that_discards_its_state_does_not_vote_until_it_has_another() 
     write(group, CHECKPOINT_EVERY, first=21)
     group.run(1.0)
     replica = group.replicas[wrong]
-    assert (replica.node.blank, replica.node.voting) == (True, False)
+    assert (replica.blank, replica.voting) == (True, False)
     assert group.ask(group.leader.id, 7, 100, get(b"k")) == b"+36"  # the others go on
     restarted = group.restart(wrong)  # its own store leads it to the wrong state again, or to the right one
     group.passes = lambda source, to, message: True
     group.run(3.0)
-    assert not restarted.node.blank
+    assert not restarted.blank
     write(group, CHECKPOINT_EVERY, first=101)
     group.run(1.0)
     assert {store.pairs[b"k"] for store in group.stores.values()} == {b"52"}
@@ -217,7 +217,7 @@ def test_the_state_of_the_majority_is_not_compared_with_the_discarded_one() -> N
     group.replicas[wrong]._store_chosen()  # as happens every so often
     for _ in range(100):  # nothing is written: the snapshot is of the instance at which the state was discarded
         group.run(0.02)
-        if discarded(group) == [wrong] and not group.replicas[wrong].node.blank:
+        if discarded(group) == [wrong] and not group.replicas[wrong].blank:
             break
     assert discarded(group) == [wrong]
     group.stores[wrong] = ExampleStore()
@@ -231,8 +231,8 @@ def test_the_whole_state_is_hashed_at_one_instance() -> None:
     group.ask(group.leader.id, 8, 1, put(b"quiet", b"1"))
     group.replicas[group.followers()[0]].verify(group.now)
     group.run(0.5)
-    assert len({replica.node.machine.verified for replica in group.replicas.values()}) == 1
-    assert group.replies[0, 0] == b"+%d" % group.leader.node.machine.verified[0]
+    assert len({replica.machine.verified for replica in group.replicas.values()}) == 1
+    assert group.replies[0, 0] == b"+%d" % group.leader.machine.verified[0]
     wrong = group.followers()[0]
     group.stores[wrong].pairs[b"quiet"] = b"2"  # nobody asks for it, so the running hash cannot know
     write(group, 2 * CHECKPOINT_EVERY, first=6)

@@ -100,7 +100,7 @@ def test_a_proposal_does_not_tell_of_what_others_say_is_chosen() -> None:
     """It may be another value than the one proposed in this ballot (see test_superseded)."""
     busy = Busy()
     busy.votes = []
-    value = busy.leader.node.acceptor.votes[busy.before + 1][1]
+    value = busy.leader.acceptor.votes[busy.before + 1][1]
     busy.leader.receive(3, Entries(busy.before + 1, busy.before + 1, (value,)), busy.group.now)
     (accept,) = accepts(busy.take(2).messages, busy.group.followers()[0])
     assert accept.applied == busy.before

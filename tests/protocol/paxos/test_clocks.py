@@ -25,7 +25,7 @@ def started(replicas: int = 3, **settings: object) -> Group:
 
 
 def set_clock(group: Group, one: int, ahead_s: float) -> None:
-    group.replicas[one].node.clocks.epoch_s = RIGHT_S + ahead_s
+    group.replicas[one].clocks.epoch_s = RIGHT_S + ahead_s
 
 
 def stamps_s(group: Group) -> list[float]:
@@ -74,14 +74,14 @@ def test_nothing_new_is_proposed_before_the_clocks_of_a_majority_are_known() -> 
 def test_clocks_that_are_set_back_slow_the_time_down_until_they_have_caught_up() -> None:
     group = started()
     group.ask(group.leader.id, 7, 1, incr(b"k"))
-    before_us, at_s = group.leader.node.machine.context.time_us, group.now
+    before_us, at_s = group.leader.machine.context.time_us, group.now
     for one in group.founders:
         set_clock(group, one, -4.0)
     seen = []
     for sequence in range(2, 30):
         group.run(0.4)
         group.ask(group.leader.id, 7, sequence, incr(b"k"))
-        seen.append((group.now - at_s, (group.leader.node.machine.context.time_us - before_us) / 1e6))
+        seen.append((group.now - at_s, (group.leader.machine.context.time_us - before_us) / 1e6))
     assert [time_s for _, time_s in seen] == sorted(time_s for _, time_s in seen)
     passed_s, time_s = seen[9]
     assert 0.3 * passed_s < time_s <= 0.55 * passed_s  # neither still nor as fast as ever

@@ -37,7 +37,7 @@ class Steady:
     def pass_by(self, seconds: float) -> None:
         """Time passes for the leader, and nothing happens."""
         self.group.now += seconds
-        self.leader.node.now = self.group.now
+        self.leader.now = self.group.now
         self.group.settle()
 
     def heard(self, one: int) -> list[Accept | Chosen]:
@@ -100,7 +100,7 @@ def test_the_leader_asks_for_a_turn_when_something_is_held_back() -> None:
     steady.ask()
     assert steady.leader.wake_s == pytest.approx(held_s + LAZY_DELAY_S)  # since the first of them
     assert not steady.leader.has_more
-    steady.group.now = steady.leader.node.now = held_s + LAZY_DELAY_S + STEP_S
+    steady.group.now = steady.leader.now = held_s + LAZY_DELAY_S + STEP_S
     assert steady.leader.has_more
     steady.group.settle()
     assert steady.leader.wake_s is None
@@ -160,7 +160,7 @@ def test_a_replica_at_which_somebody_waits_says_so_and_hears_at_once_until_a_sec
     group.run(0.2)
     assert not steady.is_told_at_once(3)
     one.urgent = True
-    one.tick(group.now + steady.leader.node.settings.heartbeat_s)
+    one.tick(group.now + steady.leader.settings.heartbeat_s)
     group.settle()
     assert one.applied == steady.leader.applied  # what was held back went when the leader heard of it
     assert steady.is_told_at_once(3)

@@ -162,7 +162,7 @@ def test_a_replica_starts_again_from_its_records(snapshot_every: int) -> None:
     one = group.followers()[0]
     before = group.replicas[one]
     after = group.restart(one)
-    assert after.node.acceptor.promised == before.node.acceptor.promised
+    assert after.acceptor.promised == before.acceptor.promised
     assert 50 - 16 <= after.applied <= before.applied  # it is stored every 16 instances how far they are chosen
     group.run(0.5)
     assert (after.applied, after.hash) == (group.leader.applied, group.leader.hash)
@@ -180,7 +180,7 @@ def test_a_replica_that_lags_gets_values_or_a_snapshot(log_keep: int, kind: str)
     group.run(3.0)
     assert group.replicas[slow].hash == group.leader.hash
     assert kind in {type(message).__name__ for _, to, message in group.sent if to == slow}
-    assert all(len(replica.node.acceptor.votes) <= log_keep + 10 for replica in group.replicas.values())
+    assert all(len(replica.acceptor.votes) <= log_keep + 10 for replica in group.replicas.values())
 
 
 def test_a_slow_replica_is_sent_no_more_than_the_window() -> None:
@@ -191,7 +191,7 @@ def test_a_slow_replica_is_sent_no_more_than_the_window() -> None:
         group.ask(group.leader.id, 7, sequence, incr(b"k"))
     group.run(0.1)
     group.ask(group.leader.id, 7, 21, incr(b"k"))
-    assert group.leader.node.counts["proposals held back from a slow replica"] > 0
+    assert group.leader.counts["proposals held back from a slow replica"] > 0
 
 
 def test_a_fast_instance_is_decided_without_the_leader_in_between() -> None:
@@ -231,14 +231,14 @@ def test_a_replica_is_replaced_by_a_blank_one_while_requests_go_on() -> None:
     old = group.followers()[0]
     del group.replicas[old]
     blank = group.join(4, token=99)
-    assert not blank.node.voting
+    assert not blank.voting
     group.run(0.5)
-    assert not blank.node.voting  # it caught up, but nobody counts on it yet
+    assert not blank.voting  # it caught up, but nobody counts on it yet
     assert blank.applied == group.leader.applied
     group.leader.replace(old, 4, 99, group.now)
     group.run(2.0)
     assert group.replies[0, 0] == b"+6"  # decided by instance 2, in effect alpha later
-    assert blank.node.voting
+    assert blank.voting
     assert set(group.leader.membership.ids()) == {*group.replicas}
     assert group.ask(4, 7, 2, incr(b"k")) == b"+2"
     assert group.ask(group.leader.id, 0, 0, b"") == b"!not a change of the membership"
@@ -249,7 +249,7 @@ def test_a_new_replica_with_another_token_never_votes() -> None:
     impostor = group.join(4, token=5)
     group.leader.replace(group.followers()[0], 4, 99, group.now)
     group.run(2.0)
-    assert not impostor.node.voting
+    assert not impostor.voting
 
 
 def test_too_many_requests_are_refused() -> None:
@@ -271,10 +271,10 @@ def test_identities_are_checked() -> None:
 def test_the_time_of_the_log_never_goes_back() -> None:
     group = started()
     group.ask(group.leader.id, 7, 1, incr(b"k"))
-    before = group.leader.node.machine.context.time_us
-    group.leader.node.clocks.epoch_s = -1.0
+    before = group.leader.machine.context.time_us
+    group.leader.clocks.epoch_s = -1.0
     group.ask(group.leader.id, 7, 2, incr(b"k"))
-    assert group.leader.node.machine.context.time_us >= before > 0
+    assert group.leader.machine.context.time_us >= before > 0
 
 
 def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_moment() -> None:
@@ -290,7 +290,7 @@ def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_momen
     assert set(proposed) == {before + 1}
     assert leader.wake_s == pytest.approx(group.now + 0.01)
     group.now += 0.011
-    leader.node.now = group.now
+    leader.now = group.now
     assert leader.has_more
     group.turn(one)
     proposed = [message.slot for _, to, message in group.queue if isinstance(message, Accept)]
@@ -309,10 +309,10 @@ def test_a_shell_may_keep_requests_for_as_long_as_they_would_not_be_proposed() -
     group.passes = lambda source, to, message: not isinstance(message, Accepted)
     group.ask(one, 7, 1, incr(b"k"))
     assert leader.leader.batching_delay_until(100) == pytest.approx(group.now + 0.01)
-    assert leader.leader.batching_delay_until(leader.node.settings.value_bytes_max) is None
+    assert leader.leader.batching_delay_until(leader.settings.value_bytes_max) is None
     assert group.replicas[group.followers()[0]].leader.batching_delay_until(100) is None
     group.now += 0.011
-    leader.node.now = group.now
+    leader.now = group.now
     assert leader.leader.batching_delay_until(100) is None  # the moment is over
     group.ask(one, 7, 2, incr(b"k"))
     assert leader.leader.batching_delay_until(100) == pytest.approx(group.now + 0.01)
@@ -386,7 +386,7 @@ def test_a_leader_in_haste_says_what_is_chosen_with_the_next_proposal() -> None:
     assert not leader.has_more
     assert leader.wake_s == pytest.approx(group.now + 0.01)
     group.now += 0.011
-    leader.node.now = group.now
+    leader.now = group.now
     assert leader.has_more
     group.settle()
     assert other.applied == leader.applied
@@ -396,7 +396,7 @@ def test_a_stranger_is_answered_with_the_next_heartbeats_and_not_at_once() -> No
     """Two replicas that know each other as strangers would else answer each other without end."""
     group = started()
     one = group.replicas[group.followers()[0]]
-    beat = 1.01 * one.node.settings.heartbeat_s
+    beat = 1.01 * one.settings.heartbeat_s
     one.tick(group.now + beat)
     one.take()
     for _ in range(3):

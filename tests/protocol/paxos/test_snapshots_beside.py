@@ -93,13 +93,13 @@ def test_a_replica_goes_on_while_its_snapshot_is_written() -> None:
     begun, applied = files.writing.reference.slot, replica.applied
     assert begun < applied
     assert replica.snapshots.slot == 0
-    assert min(replica.node.acceptor.votes) <= begun  # all of the log is there until the snapshot is
+    assert min(replica.acceptor.votes) <= begun  # all of the log is there until the snapshot is
     assert not any(key.startswith((b"Pf", b"Pd", b"Ps")) for key in group.disks[one])
     group.written(one)
     assert replica.snapshots.slot == begun
     assert b"Pf" in group.disks[one]
     group.count(1, 26)
-    assert min(replica.node.acceptor.votes) == begun + 1
+    assert min(replica.acceptor.votes) == begun + 1
     votes = {int.from_bytes(key[2:10], "big") for key in group.disks[one] if key[:2] == b"Pv"}
     assert min(votes) == begun + 1
 
@@ -142,7 +142,7 @@ def test_a_crash_at_any_point_of_a_snapshot_loses_nothing(seed: int) -> None:
     group.run(2.0)
     assert begun > ended > 3
     assert all(store.pairs == {b"k": b"120"} for store in group.stores.values())
-    assert len({replica.node.machine.hash for replica in group.replicas.values()}) == 1
+    assert len({replica.machine.hash for replica in group.replicas.values()}) == 1
 
 
 def test_a_failed_snapshot_is_counted_and_taken_again_later() -> None:
@@ -152,7 +152,7 @@ def test_a_failed_snapshot_is_counted_and_taken_again_later() -> None:
     replica, files = group.replicas[one], group.files[one]
     files.writing = None
     replica.snapshots.fail()
-    assert replica.node.counts["snapshots failed"] == 1
+    assert replica.counts["snapshots failed"] == 1
     group.count(5, 16)
     assert files.writing is None  # not at once
     group.run(6.0)
@@ -198,10 +198,10 @@ def test_a_snapshot_of_a_state_that_was_replaced_meanwhile_does_not_count() -> N
     one = group.followers()[0]
     replica = group.replicas[one]
     written = group.files[one].end()
-    replica.node.blank = True  # its state differs from that of the others: theirs will replace it
+    replica.blank = True  # its state differs from that of the others: theirs will replace it
     replica.snapshots.finish(written)
     assert replica.snapshots.slot == 0
-    replica.node.blank = False
+    replica.blank = False
     replica.snapshots.finish(written)  # and it was not asked for any more
     assert replica.snapshots.slot == 0
 

@@ -69,7 +69,7 @@ def test_a_proposal_for_an_instance_that_others_have_chosen_does_not_call_itself
     split.new_leader()
     assert group.ask(2, 8, 1, put(b"k", b"new")) == b"+"
     leader = group.replicas[1]
-    value = group.replicas[4].node.acceptor.votes[1][1]
+    value = group.replicas[4].acceptor.votes[1][1]
     leader.submit([(7, 1, put(b"k", b"old"))], group.now)
     leader.receive(4, Entries(1, 1, (value,)), group.now)
     group.settle()

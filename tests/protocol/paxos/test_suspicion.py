@@ -19,7 +19,7 @@ def started(**settings: object) -> Group:
 
 
 def rounds(group: Group) -> int:
-    return max(round_of(replica.node.acceptor.promised) for replica in group.replicas.values())
+    return max(round_of(replica.acceptor.promised) for replica in group.replicas.values())
 
 
 def sleep(group: Group, sleeping: set[int], seconds: float) -> None:
@@ -64,7 +64,7 @@ def test_a_follower_that_did_not_run_for_long_suspects_nobody() -> None:
     assert not any(isinstance(message, PreVote) for _, _, message in group.queue)
     group.run(1.0)
     assert (group.leader.id, rounds(group)) == (leader, before)
-    assert group.replicas[follower].node.late_s > 2.5
+    assert group.replicas[follower].late_s > 2.5
 
 
 def test_a_leader_that_did_not_run_leads_on_where_nobody_took_its_place() -> None:

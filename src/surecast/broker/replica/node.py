@@ -223,7 +223,7 @@ class ReplicaNode:
     @property
     def is_blank(self) -> bool:
         """Returns whether nothing is known of the group's state yet."""
-        return self.replica.is_blank
+        return self.replica.blank
 
     def reaches(self, replica: int) -> bool:
         """Returns whether another replica is there, as far as this one knows."""

@@ -69,7 +69,8 @@ class Agreement:
         checkpoints = node.machine.checkpoints
         if node.blank or not checkpoints:
             return
-        slot = self._wanted if self._wanted in checkpoints and node.leader != node.id else next(reversed(checkpoints))
+        is_wanted = self._wanted in checkpoints and node.leader_id != node.id
+        slot = self._wanted if is_wanted else next(reversed(checkpoints))
         for other in node.others():
             node.send(other, Checkpoint(slot, checkpoints[slot]))
         self._waiting.clear()

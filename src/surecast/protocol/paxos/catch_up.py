@@ -41,7 +41,7 @@ class CatchUp:
     def ask(self) -> None:
         """Asks the one that is known to have more, and somebody else where that one does not answer."""
         node = self.node
-        sources = [self.transfer.source, node.target_source, node.leader, *node.others()]
+        sources = [self.transfer.source, node.target_source, node.leader_id, *node.others()]
         sources = [source for source in dict.fromkeys(sources) if source and source != node.id]
         if self._trusted is not None:
             sources = [source for source in sources if source in self._trusted]

@@ -51,7 +51,7 @@ class Election:
     def rest(self) -> None:
         """A leader was heard of, or this replica asked for pre-votes: wait anew."""
         node = self.node
-        patience_s = node.detector.patience_s(node.leader, node.now)
+        patience_s = node.detector.patience_s(node.leader_id, node.now)
         self._rested = (node.now, patience_s, self.attempt, self.questions, node.membership.ids())
         self._deadline_s = None
 

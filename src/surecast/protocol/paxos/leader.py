@@ -93,8 +93,8 @@ class Leader:
         """Proposes no more. Whoever sent requests will send them to the next leader."""
         self._turn_to(Stage.IDLE)
         self._clear()
-        if self.node.leader == self.node.id:
-            self.node.leader = 0
+        if self.node.leader_id == self.node.id:
+            self.node.leader_id = 0
 
     def _turn_to(self, stage: Stage) -> None:
         self.stage, self.leads = stage, stage is Stage.LEADING

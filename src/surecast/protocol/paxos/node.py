@@ -60,9 +60,9 @@ class Node:
         "id",
         "journal",
         "late_s",
-        "leader",
         "leader_ballot",
         "leader_heard_s",
+        "leader_id",
         "machine",
         "membership",
         "messages",
@@ -95,7 +95,7 @@ class Node:
         self.stored = (0, 0)  # the highest promise, and the last instance voted on or applied, that are durable
         self.blank = False  # nothing is known of the group's state yet
         self.voting = False
-        self.leader = 0
+        self.leader_id = 0
         self.leader_ballot = 0
         self.leader_heard_s = -inf
         self.promised_s = -inf
@@ -185,9 +185,9 @@ class Node:
 
     def leader_alive(self) -> bool:
         """Whether a leader was heard of lately."""
-        if not self.leader:
+        if not self.leader_id:
             return False
-        return self.now - self.leader_heard_s <= self.detector.patience_s(self.leader, self.now)
+        return self.now - self.leader_heard_s <= self.detector.patience_s(self.leader_id, self.now)
 
     def candidate_alive(self) -> bool:
         """Returns whether another replica that is there was promised a ballot lately: it will soon lead, or give up."""

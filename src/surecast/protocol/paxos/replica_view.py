@@ -8,9 +8,7 @@ from typing import NamedTuple
 from surecast.protocol.paxos.admission import Admission
 from surecast.protocol.paxos.agreement import Agreement
 from surecast.protocol.paxos.catch_up import CatchUp
-from surecast.protocol.paxos.clocks import Clocks
 from surecast.protocol.paxos.leader import Leader
-from surecast.protocol.paxos.membership import Membership
 from surecast.protocol.paxos.node import Node
 from surecast.protocol.paxos.submissions import Submissions
 
@@ -44,21 +42,14 @@ class ReplicaStatus(NamedTuple):
     silent_s: Mapping[int, float]
 
 
-class ReplicaView:
+class ReplicaView(Node):
     """A replica as its shell sees it; `Replica` has these parts."""
 
-    node: Node
     leader: Leader
-    clocks: Clocks
     agreement: Agreement
     admission: Admission
     catch_up: CatchUp
     submissions: Submissions
-
-    @property
-    def id(self) -> int:
-        """The number of this replica."""
-        return self.node.id
 
     @property
     def incarnation(self) -> int:
@@ -66,51 +57,30 @@ class ReplicaView:
         return self.submissions.number >> 32
 
     @property
-    def membership(self) -> Membership:
-        """Who votes, now and soon."""
-        return self.node.membership
-
-    @property
-    def is_blank(self) -> bool:
-        """Returns whether nothing is known of the group's state yet."""
-        return self.node.blank
-
-    @property
     def is_joining(self) -> bool:
         """Returns whether it does not vote, or has no state yet."""
-        return self.node.blank or not self.node.voting
-
-    @property
-    def token(self) -> int:
-        """The number with which it was created; 0 for a founder."""
-        return self.node.token
+        return self.blank or not self.voting
 
     @property
     def log_time_us(self) -> int:
         """The time of the last entry applied."""
-        return self.node.machine.context.time_us
+        return self.machine.context.time_us
 
     @property
     def known_leader(self) -> int:
         """The replica that leads, as far as this one knows; 0 where it has not heard of one lately."""
-        node = self.node
         if self.leader.leads:
-            return node.id
-        return node.leader if node.leader_alive() else 0
+            return self.id
+        return self.leader_id if self.leader_alive() else 0
 
     def alive(self, replicas: Iterable[int]) -> list[int]:
         """Those that are not suspected."""
-        return self.node.detector.alive(replicas, self.node.now)
-
-    @property
-    def applied(self) -> int:
-        """The last instance applied."""
-        return self.node.applied
+        return self.detector.alive(replicas, self.now)
 
     @property
     def hash(self) -> bytes:
         """The running hash of all that was applied: equal on all replicas that applied equally much."""
-        return self.node.machine.hash
+        return self.machine.hash
 
     @property
     def leads(self) -> bool:
@@ -128,25 +98,24 @@ class ReplicaView:
 
     def time_us(self, now: float | None = None) -> int | None:
         """The group's time, for stamps of entries; None while the clocks of too few members are known."""
-        node = self.node
-        return self.clocks.time_us(node.machine.context.time_us, node.now if now is None else now)
+        return self.clocks.time_us(self.machine.context.time_us, self.now if now is None else now)
 
     def status(self, now: float) -> ReplicaStatus:
         """Returns all figures."""
-        node, machine, agreement = self.node, self.node.machine, self.agreement
+        machine, agreement = self.machine, self.agreement
         snapshot_bytes, snapshot_size = self.catch_up.transfer.progress
         verified, verified_hash = machine.verified
         return ReplicaStatus(
-            voting=node.voting,
-            ballot=self.leader.ballot if self.leads else node.leader_ballot,
-            applied=node.applied,
-            chosen=max(node.applied, node.target),
+            voting=self.voting,
+            ballot=self.leader.ballot if self.leads else self.leader_ballot,
+            applied=self.applied,
+            chosen=max(self.applied, self.target),
             hash=self.hash.hex(),
             queue_bytes=self.submissions.bytes + self.leader.queue_bytes,
             clock_ahead_s=self.clocks.ahead_s(),
-            late_s=node.late_s,
-            counts=dict(node.counts),
-            blank=node.blank,
+            late_s=self.late_s,
+            counts=dict(self.counts),
+            blank=self.blank,
             snapshot_bytes=snapshot_bytes,
             snapshot_size=snapshot_size,
             effects=machine.effects.hex(),
@@ -155,5 +124,5 @@ class ReplicaView:
             verified_hash=verified_hash.hex(),
             alarm=agreement.alarm,
             known=tuple(sorted(self.admission.starts)),
-            silent_s={one: round(max(0.0, now - at_s), 3) for one, at_s in node.detector.heard_s.items()},
+            silent_s={one: round(max(0.0, now - at_s), 3) for one, at_s in self.detector.heard_s.items()},
         )

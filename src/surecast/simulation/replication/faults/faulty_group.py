@@ -449,7 +449,7 @@ class World:
             return False
         if any(replica is None or replica.membership.changes for replica in replicas):
             return False
-        voters = all(replica is not None and replica.node.voting for replica in replicas)
+        voters = all(replica is not None and replica.voting for replica in replicas)
         return voters and all(replica is not None and replica.hash == first.hash for replica in replicas)
 
     def _what_is_wrong(self) -> str:
