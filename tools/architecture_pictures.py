@@ -106,11 +106,11 @@ GROUP = (
         "At every replica",
         (
             Step(
-                ("protocol/paxos/voter.py", "broker/segment_store.py"),
+                ("protocol/paxos/participant.py", "broker/segment_store.py"),
                 "Accepts the proposal: the vote leaves when it is durable.",
             ),
             Step(
-                ("protocol/paxos/learner.py",), "A majority has voted: the batch is chosen, and applied in log order."
+                ("protocol/paxos/replica.py",), "A majority has voted: the batch is chosen, and applied in log order."
             ),
             Step(
                 ("protocol/group/machine.py",),

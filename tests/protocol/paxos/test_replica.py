@@ -302,22 +302,22 @@ def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_momen
 
 
 def test_a_shell_may_keep_requests_for_as_long_as_they_would_not_be_proposed() -> None:
-    """`Leader.batching_delay_until`: not where they could go at once, and never at a replica that does not lead."""
+    """`Pacing.batching_delay_until`: not where they could go at once, and never at a replica that does not lead."""
     group = started(proposal_interval_s=0.01)
     leader, one = group.leader, group.leader.id
-    assert leader.leader.batching_delay_until(100) is None  # nothing is in flight
+    assert leader.pacing.batching_delay_until(100, group.now) is None  # nothing is in flight
     group.passes = lambda source, to, message: not isinstance(message, Accepted)
     group.ask(one, 7, 1, incr(b"k"))
-    assert leader.leader.batching_delay_until(100) == pytest.approx(group.now + 0.01)
-    assert leader.leader.batching_delay_until(leader.settings.value_bytes_max) is None
-    assert group.replicas[group.followers()[0]].leader.batching_delay_until(100) is None
+    assert leader.pacing.batching_delay_until(100, group.now) == pytest.approx(group.now + 0.01)
+    assert leader.pacing.batching_delay_until(leader.settings.value_bytes_max, group.now) is None
+    assert group.replicas[group.followers()[0]].pacing.batching_delay_until(100, group.now) is None
     group.now += 0.011
     leader.now = group.now
-    assert leader.leader.batching_delay_until(100) is None  # the moment is over
+    assert leader.pacing.batching_delay_until(100, group.now) is None  # the moment is over
     group.ask(one, 7, 2, incr(b"k"))
-    assert leader.leader.batching_delay_until(100) == pytest.approx(group.now + 0.01)
+    assert leader.pacing.batching_delay_until(100, group.now) == pytest.approx(group.now + 0.01)
     group.ask(one, 7, 3, incr(b"k"))
-    assert leader.leader.batching_delay_until(100) is None  # something waits already, and must not be overtaken
+    assert leader.pacing.batching_delay_until(100, group.now) is None  # nothing may overtake what waits already
 
 
 def test_after_a_large_instance_a_shell_keeps_requests_for_a_while_though_it_is_chosen() -> None:
@@ -325,30 +325,30 @@ def test_after_a_large_instance_a_shell_keeps_requests_for_a_while_though_it_is_
     group = started(proposal_interval_s=0.01)
     leader, one = group.leader, group.leader.id
     group.ask(one, 7, 1, incr(b"k"))
-    assert leader.leader.batching_delay_until(100) is None
+    assert leader.pacing.batching_delay_until(100, group.now) is None
     group.ask(one, 7, 2, incr(bytes(10_000)))
     assert not leader.leader.instances
-    until_s = leader.leader.batching_delay_until(100)
+    until_s = leader.pacing.batching_delay_until(100, group.now)
     assert until_s is not None
     assert group.now < until_s < group.now + 0.01
-    assert leader.leader.batching_delay_until(100_000) is None
-    leader.leader.flush()
-    assert leader.leader.batching_delay_until(100) is None
+    assert leader.pacing.batching_delay_until(100_000, group.now) is None
+    leader.pacing.flush(group.now)
+    assert leader.pacing.batching_delay_until(100, group.now) is None
 
 
 def test_a_leader_with_nothing_else_to_do_proposes_beside_the_instance_under_way() -> None:
-    """`Leader.flush` is for the next proposal only; it is worth it for many bytes, and one instance more."""
+    """`Pacing.flush` is for the next proposal only; it is worth it for many bytes, and one instance more."""
     group = started(proposal_interval_s=0.01)
     leader, one = group.leader, group.leader.id
     group.passes = lambda source, to, message: not isinstance(message, Accepted)
     before = leader.applied
     group.ask(one, 7, 1, incr(b"k"))
-    assert leader.leader.may_flush(1 << 14)
-    assert not leader.leader.may_flush(100)
-    leader.leader.flush()
-    assert leader.leader.batching_delay_until(100) is None
+    assert leader.pacing.may_flush(1 << 14)
+    assert not leader.pacing.may_flush(100)
+    leader.pacing.flush(group.now)
+    assert leader.pacing.batching_delay_until(100, group.now) is None
     group.ask(one, 7, 2, incr(b"k"))
-    assert not leader.leader.may_flush(1 << 14)  # two are in flight
+    assert not leader.pacing.may_flush(1 << 14)  # two are in flight
     group.ask(one, 7, 3, incr(b"k"))
     proposed = {message.slot for _, _, message in group.sent if isinstance(message, Accept) and message.slot > before}
     assert proposed == {before + 1, before + 2}

@@ -124,6 +124,7 @@ class ReplicaNode:
         self._stopped = True
         self._turns = 0
         self._looks_idle = -1
+        self._has_answered = False
         self._failure: Exception | None = None
         # Where a commit waits for the disk, what may go before it goes before it; otherwise a turn is one write.
         self._flush_first = self.store.durability == "full"
@@ -180,8 +181,9 @@ class ReplicaNode:
     async def stop(self) -> None:
         """Leaves the group, until it is started again, and closes the store."""
         if not self._stopped:
-            self.replica.flush(time.monotonic())  # what waits goes now or never
+            self.replica.pacing.flush(time.monotonic())  # what waits goes now or never
             self._run_turn()
+            self.peers.flush()
         self._silence()
         await self.peers.close()
         self.store.close()
@@ -274,11 +276,11 @@ class ReplicaNode:
         proposes them all the same when it has nothing else to do. One that syncs has waited long enough by then, and is
         never idle: it waits only while an instance is in flight.
         """
-        replica, now = self.replica, time.monotonic()
-        until_s = replica.batching_delay_until(size, now)
-        if until_s is None or (self._flush_first and not replica.is_in_flight):
+        pacing, now = self.replica.pacing, time.monotonic()
+        until_s = pacing.batching_delay_until(size, now)
+        if until_s is None or (self._flush_first and not pacing.instances):
             return False
-        if self._looks_idle != self._turns and not self._flush_first and replica.may_flush(size):
+        if self._looks_idle != self._turns and not self._flush_first and pacing.may_flush(size):
             self._looks_idle = self._turns
             self._loop.call_soon(self._if_idle, self._turns, size)
         self._plan_wake(until_s, now)
@@ -286,8 +288,8 @@ class ReplicaNode:
 
     def _if_idle(self, turns: int, size: int) -> None:
         """Proposes what is collected where nothing has happened since the event loop looked for more."""
-        if turns == self._turns and not self._planned and not self._stopped and self.replica.may_flush(size):
-            self.replica.flush(time.monotonic())
+        if turns == self._turns and not self._planned and not self._stopped and self.replica.pacing.may_flush(size):
+            self.replica.pacing.flush(time.monotonic())
             self._run_turn()
 
     async def replace(
@@ -423,7 +425,8 @@ class ReplicaNode:
                 is_awaited = bool(turn.after)
                 if not is_awaited:  # proposals: what is chosen is applied, and shown, while others vote on them
                     peers.flush()
-                    self._answer(replica.apply_chosen())
+                    if replies := replica.apply_chosen():
+                        self._answer(replies)
                 if replica.applied != shown and (self._flush_first or not is_awaited):
                     shown = replica.applied
                     for user in self._users:
@@ -432,7 +435,11 @@ class ReplicaNode:
             self._stored(turn)
             if turn.is_empty and replica.applied == before:
                 break
-        peers.flush()
+        if self._has_answered:  # clients hear first: what is left to say decides nothing for them
+            self._has_answered = False
+            self._loop.call_soon(peers.flush)
+        else:
+            peers.flush()
 
     def _stored(self, turn: Turn) -> None:
         """The records of a turn are durable: what rests on them is sent, and what is chosen is applied."""
@@ -477,6 +484,7 @@ class ReplicaNode:
         self._waker, self._waker_s = self._loop.call_later(max(0.0, wake_s - now) + _TIMER_S, self._wake), wake_s
 
     def _answer(self, replies: list[tuple[int, list[Answer]]]) -> None:
+        self._has_answered = True
         for number, answers in replies:
             done = self._done.pop(number, None)
             if done is not None:

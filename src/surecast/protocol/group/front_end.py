@@ -123,7 +123,7 @@ class FrontEnd(Port):
     @property
     def is_ready(self) -> bool:
         """Whether there is a command to take."""
-        return bool(self._items) and len(self._under_way) < self._window()
+        return bool(self._items) and len(self._under_way) < (self.window if self.work_max == self.bytes_max else 2)
 
     def _window(self) -> int:
         """Returns how many commands may be in flight: few while they cost much, so that others come between them."""

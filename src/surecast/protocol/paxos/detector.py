@@ -34,7 +34,7 @@ class Detector:
     def __init__(self, suspect_s: float):
         self.suspect_s = suspect_s
         self.heard_s: dict[int, float] = {}
-        self._silences: dict[int, tuple[float, float]] = {}
+        self.silences: dict[int, tuple[float, float]] = {}
         self._notable_s = suspect_s / _STEPS
         self._longest_s = _PATIENCE * suspect_s
 
@@ -42,7 +42,7 @@ class Detector:
         """Any message is a sign that it is up."""
         silence_s = now - self.heard_s.get(replica, now)
         if self._notable_s < silence_s <= self._longest_s and _STEPS * silence_s > self.patience_s(replica, now):
-            self._silences[replica] = (silence_s, now)  # after a longer one it was away, not slow
+            self.silences[replica] = (silence_s, now)  # after a longer one it was away, not slow
         self.heard_s[replica] = now
 
     def meet(self, replica: int, now: float) -> None:
@@ -51,13 +51,13 @@ class Detector:
 
     def patience_s(self, replica: int, now: float) -> float:
         """Returns how long a replica may be silent before it is suspected."""
-        silence = self._silences.get(replica)
+        silence = self.silences.get(replica)
         if silence is None:
             return self.suspect_s
         silence_s, at_s = silence
         patience_s = _STEPS * silence_s * (1.0 - (now - at_s) / _FORGET_S)
         if patience_s <= self.suspect_s:
-            del self._silences[replica]
+            del self.silences[replica]
         return min(max(self.suspect_s, patience_s), self._longest_s)
 
     def excuse(self, late_s: float, now: float) -> None:

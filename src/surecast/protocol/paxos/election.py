@@ -51,7 +51,8 @@ class Election:
     def rest(self) -> None:
         """A leader was heard of, or this replica asked for pre-votes: wait anew."""
         node = self.node
-        patience_s = node.detector.patience_s(node.leader_id, node.now)
+        detector = node.detector
+        patience_s = detector.patience_s(node.leader_id, node.now) if detector.silences else detector.suspect_s
         self._rested = (node.now, patience_s, self.attempt, self.questions, node.membership.ids())
         self._deadline_s = None
 

@@ -110,7 +110,8 @@ class Machine:
             at += size
         if slot % _EXPIRE_EVERY == 0:
             self.cache.expire(context.time_us)
-        self.membership.passed(slot)
+        if len(self.membership.configurations) > 1:
+            self.membership.passed(slot)
         if slot % CHECKPOINT_EVERY == 0:
             if self._effects_of is not None:
                 self.effects = sha256(self.effects + self._effects_of(slot)).digest()[:16]

@@ -58,6 +58,7 @@ class Node:
         "highest_round",
         "hint",
         "id",
+        "is_fast",
         "journal",
         "late_s",
         "leader_ballot",
@@ -83,6 +84,7 @@ class Node:
         self.id = replica
         self.token = token
         self.settings = settings
+        self.is_fast = settings.variant == "fast"
         self.machine = machine
         self.membership = machine.membership
         self.seed = seed
@@ -112,12 +114,6 @@ class Node:
         self.messages: list[tuple[int, Message]] = []
         self.after: list[tuple[int, Message]] = []
         self.to_self: list[Message] = []
-
-    def apply(self, value: bytes, replica: int) -> list[tuple[int, int, list[Answer] | None]]:
-        """Applies the next value; returns its segments as `Machine.apply` does."""
-        done = self.machine.apply(value, replica)
-        self.applied = self.machine.applied
-        return done
 
     def restore(self, snapshot: bytes) -> None:
         """Replaces the state by that of a snapshot."""

@@ -166,7 +166,8 @@ class Participant(ReplicaView):
     def _hear_leader(self, sender: int, message: m.Heartbeat | m.Chosen) -> None:
         self._follow(sender, message.ballot)
         self.hear_chosen(message.ballot, message.applied)
-        self.track.open(message.ballot, message.fast_first, message.fast_last)
+        if message.fast_first <= message.fast_last:
+            self.track.open(message.ballot, message.fast_first, message.fast_last)
 
     def _on_chosen(self, sender: int, message: m.Chosen) -> None:
         self.aim(message.applied, sender)
@@ -282,7 +283,11 @@ class Participant(ReplicaView):
             return
         self.leader.mark_urgent(sender)
         for data in message.segments:
-            self.leader.enqueue(Segment((data,), len(data)))
+            segment = Segment((data,), len(data))
+            if self.machine.cached(segment) is None:
+                self.leader.enqueue(segment)
+            elif segment.key not in self.leader.held:
+                self.count("requests applied before")  # P2S Algorithm 1, line 23; the origin has or gets the replies
 
     def _on_fetch(self, sender: int, message: m.Fetch) -> None:
         is_doubtful = self.agreement.is_doubtful

@@ -29,8 +29,7 @@ class PaxosSettings:
     `proposal_interval_s`: while an instance is in flight, the next one follows no sooner than this after it, and no
     sooner than three times what storing one takes, and applying what is chosen before it, unless it is full; what
     arrives meanwhile goes into it, and where an instance takes less than this there is one at a time. 0: at once. A
-    shell may let a leader flush that has nothing else to do, and keep large instances apart: see
-    `Leader.batching_delay_until`.
+    shell may let a leader flush that has nothing else to do, and keep large instances apart: see `pacing`.
     `commit_notification_s`: while proposals follow each other within this time, a leader says what is chosen with the
     next one, and in a message of its own only after it. 0: at once. For both the shell has to give the leader a turn
     then: see `Replica.wake_s`.

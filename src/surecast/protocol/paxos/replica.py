@@ -27,6 +27,7 @@ from surecast.protocol.paxos.log_values import Request, check_requests
 from surecast.protocol.paxos.machine import VERIFY, Answer, Machine, Observer
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership, replace_command
 from surecast.protocol.paxos.node import Turn
+from surecast.protocol.paxos.pacing import Pacing
 from surecast.protocol.paxos.participant import Participant
 from surecast.protocol.paxos.paxos_settings import PaxosSettings
 from surecast.protocol.paxos.quorums import digest_of
@@ -79,6 +80,7 @@ class Replica(Participant):
         self.now = now
         self.track = FastTrack(self)
         self.leader = Leader(self)
+        self.pacing: Pacing = self.leader  # for the shell
         self.coordinator = FastCoordinator(self, self.leader, self.track)
         self.election = Election(self)
         self.catch_up = CatchUp(self)
@@ -122,7 +124,8 @@ class Replica(Participant):
         self.target = found.chosen
         while self.applied < found.chosen and (voted := found.votes.get(self.applied + 1)) is not None:
             self.snapshots.log_bytes += len(voted[1])
-            self.apply(voted[1], 0)
+            self.machine.apply(voted[1], 0)
+            self.applied = self.machine.applied
         if self.applied == found.chosen:
             self.agreement.replayed(self.applied, found.effects)
         self.acceptor.highest = found.voted
@@ -160,18 +163,6 @@ class Replica(Participant):
     def verify(self, now: float) -> int:
         """Asks that all replicas hash their whole state, at one instance: the reply is `+` and its number."""
         return self.submit([(CONFIGURATION_CLIENT, 0, VERIFY)], now)
-
-    # When requests are handed in
-
-    def batching_delay_until(self, size: int, now: float) -> float | None:
-        """Returns the time until which to delay requests of `size` bytes, or None to submit them now."""
-        self.now = now
-        return self.leader.batching_delay_until(size)
-
-    def flush(self, now: float) -> None:
-        """Proposes what waits, and what is submitted in this turn, without a batching delay."""
-        self.now = now
-        self.leader.flush()
 
     def wake_at(self, now: float) -> None:
         """It is so late now: what was to wait until then waits no longer."""
@@ -252,8 +243,8 @@ class Replica(Participant):
             or self._replies
             or self._want_more
             or self.submissions.fresh
-            or (leader.queue and self.settings.variant == "fast")
-            or ((wake_s := self.wake_s) is not None and wake_s <= self.now)
+            or (leader.queue and self.is_fast)
+            or (leader.leads and (wake_s := leader.wake_s()) is not None and wake_s <= self.now)
         )
 
     @property
@@ -310,11 +301,11 @@ class Replica(Participant):
         """Requests go into the own queue, to the acceptors or to the leader (P2S Algorithm 1, lines 22 to 26)."""
         settings = self.settings
         self._replies += self.submissions.answer()
-        direct = settings.variant == "fast" and settings.allow_direct
+        direct = self.is_fast and settings.allow_direct
         while self.submissions.fresh:
             if self.leader.leads:
                 for segment in self.submissions.take(settings.queue_bytes_max):
-                    self.leader.enqueue(segment)
+                    self.leader.enqueue(segment)  # nothing of it is applied, by `answer`
             elif (
                 direct
                 and self.voting
@@ -332,11 +323,11 @@ class Replica(Participant):
     def _lead(self) -> None:
         leader = self.leader
         stamp_us = self.clocks.time_us(self.machine.context.time_us, self.now)
-        fast = self.coordinator.is_open()
+        fast = self.is_fast and self.coordinator.is_open()
         while fast and leader.queue and stamp_us is not None and (slot := self.track.free_slot()):
             self._on_propose(self.id, self.track.propose(slot, leader.take_batch(), stamp_us))
         leader.pump(stamp_us, fast)
-        if self.settings.variant == "fast":
+        if self.is_fast:
             last = self.coordinator.last
             self.coordinator.settle()
             self.coordinator.extend()
@@ -392,7 +383,8 @@ class Replica(Participant):
         self.acceptor.learn(slot, value)
         self.snapshots.log_bytes += len(value)
         before = membership.configurations
-        done = self.apply(value, self.id)
+        done = self.machine.apply(value, self.id)
+        self.applied = self.machine.applied
         self.chosen.pop(slot, None)
         keys = [(origin, number) for origin, number, _ in done]
         self.leader.applied(slot, value, keys)
@@ -400,7 +392,7 @@ class Replica(Participant):
             if origin == self.id and answers is not None:
                 self.submissions.done(number)
                 self._replies.append((number, answers))
-        if self.settings.variant == "fast":
+        if self.is_fast:
             self._applied_fast(slot, keys)
         if before is not (now := membership.configurations):
             self._membership_changed(now[-1] != before[-1])

@@ -87,15 +87,6 @@ class ReplicaView(Node):
         """Whether this replica leads, as far as it knows."""
         return self.leader.leads
 
-    @property
-    def is_in_flight(self) -> bool:
-        """Returns whether this replica has proposed something that is not decided yet."""
-        return bool(self.leader.instances)
-
-    def may_flush(self, size: int) -> bool:
-        """Returns whether so many bytes are worth an instance beside the one in flight, where nothing else is to do."""
-        return self.leader.may_flush(size)
-
     def time_us(self, now: float | None = None) -> int | None:
         """The group's time, for stamps of entries; None while the clocks of too few members are known."""
         return self.clocks.time_us(self.machine.context.time_us, self.now if now is None else now)
