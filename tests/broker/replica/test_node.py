@@ -22,7 +22,7 @@ from surecast.broker.store import MemoryStore, Operation, StoreError
 from surecast.errors import ConfigurationError, OverloadError, PeerError
 from surecast.protocol.paxos import Context, ExampleStore, PaxosSettings
 from surecast.protocol.paxos.example_store import get, incr, put
-from surecast.protocol.paxos.paxos_messages import Accepted, Message
+from surecast.protocol.paxos.paxos_messages import Accepted, Chosen, Message
 
 Local = Callable[..., Any]
 Run = Callable[..., Any]
@@ -127,6 +127,48 @@ def test_a_vote_is_on_its_way_before_what_is_chosen_is_applied(
     assert turns
     for turn in turns:
         assert "sent" in turn[turn.index("vote") : turn.index("applied")]
+
+
+def test_clients_hear_before_a_commit_notification_leaves(
+    local: Local, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The notification decides nothing for them, so it follows the acknowledgements of the turn."""
+    events: list[str] = []
+
+    class Clients(NodeUser):
+        def end_turn(self) -> None:
+            events.append("clients")
+
+    async def main() -> None:
+        group = local(3)
+        for number in (1, 2, 3):
+            await group.start(number)
+        leader = await group.leader()
+        post, flush = leader.peers.post, leader.peers.flush
+
+        def noted_post(messages: list[tuple[int, Message]]) -> None:
+            if any(isinstance(message, Chosen) for _, message in messages):
+                events.append("notification")
+            post(messages)
+
+        def noted_flush() -> None:
+            events.append("flush")
+            flush()
+
+        leader.serve(Clients())
+        monkeypatch.setattr(leader.peers, "post", noted_post)
+        monkeypatch.setattr(leader.peers, "flush", noted_flush)
+        for sequence in range(1, 21):
+            await group.ask(leader, 7, sequence, incr(b"k"))
+            await asyncio.sleep(0.002)
+        await group.equal()
+        await group.stop()
+
+    run(main)
+    notifications = [at for at, event in enumerate(events) if event == "notification"]
+    assert len(notifications) >= 20
+    answered = [at for at in notifications if events[at + 1] == "clients"]  # others are of a turn without an answer
+    assert len(answered) >= 15
 
 
 class Collector(NodeUser):

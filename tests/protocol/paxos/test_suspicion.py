@@ -5,8 +5,8 @@ from __future__ import annotations
 from paxos_group import Group
 
 from surecast.protocol.paxos.ballots import first_ballot, owner_of, round_of
-from surecast.protocol.paxos.detector import Detector
 from surecast.protocol.paxos.example_store import incr
+from surecast.protocol.paxos.node import Detector
 from surecast.protocol.paxos.paxos_messages import Grant, Prepare, PreVote, Promise
 
 TICK_S = 0.02

@@ -84,7 +84,7 @@ class Agreement:
 
     def on_checkpoint(self, sender: int, message: Checkpoint) -> None:
         """Remembers what another replica tells, the last few."""
-        if sender == self._node.leader:
+        if sender == self._node.leader_id:
             self._wanted = message.slot
         reports = self._reports.setdefault(sender, {})
         if reports.get(message.slot) == message.effects:
