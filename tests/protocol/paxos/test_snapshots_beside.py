@@ -184,7 +184,7 @@ def test_one_that_is_asked_for_without_being_there_is_begun() -> None:
     new = group.join(4, token=77)
     leader.replace(group.followers()[0], 4, 77, group.now)
     group.run(0.5)
-    assert new.node.blank
+    assert new.blank
     assert any(files.writing is not None for files in group.files.values())
     for one in group.founders:
         group.written(one)
