@@ -11,7 +11,7 @@ import pytest
 from scipy import integrate, optimize, stats
 
 from surecast.errors import AssumptionError, ConfigurationError, FileError
-from surecast.pipeline.learn import Times, choose_lifetime, fit_popularity, fit_rate
+from surecast.pipeline.learn import RateFit, Times, choose_lifetime, fit_popularity, fit_rate
 from surecast.pipeline.learn.distribution_choice import cell_test
 from surecast.pipeline.learn.distribution_fits import (
     FittedDistribution,
@@ -266,6 +266,28 @@ def test_rates_have_their_level_and_bursts_are_told() -> None:
         fit_rate(np.ones(3), np.zeros(3))
 
 
+def gaps_to_fit(gaps: np.ndarray) -> RateFit:
+    """The fit of a stream with these gaps, in 64 windows."""
+    times = np.cumsum(gaps)
+    counts, edges = np.histogram(times, bins=64)
+    return fit_rate(counts.astype(float), np.diff(edges), gap_variation_squared=gaps.var(ddof=1) / gaps.mean() ** 2)
+
+
+@pytest.mark.parametrize("events", [60, 700])
+def test_a_clock_is_no_poisson_stream(events: int) -> None:
+    """With about one event in a window its counts vary as those of a Poisson stream may; its gaps do not."""
+    rejected = false_alarms = 0
+    for seed in range(50):
+        rng = np.random.default_rng(seed)
+        clock = gaps_to_fit(rng.gamma(25.0, 1.0 / 25.0, events))  # squared variation 0.04
+        rejected += clock.verdict.startswith("steadier than Poisson")
+        false_alarms += "fits" not in gaps_to_fit(rng.exponential(1.0, events)).verdict
+    assert rejected == 50
+    assert false_alarms <= 3
+    few = gaps_to_fit(np.full(8, 1.0))
+    assert "too few windows" in few.verdict or few.dispersion is not None
+
+
 @pytest.mark.parametrize("exponent", [0.4, 1.2])
 def test_exponents_come_back_although_ranks_are_those_of_the_sample(exponent: float) -> None:
     shares = np.arange(1, 41.0) ** -exponent
@@ -283,6 +305,14 @@ def test_exponents_come_back_although_ranks_are_those_of_the_sample(exponent: fl
 def test_a_popularity_that_is_no_power_law_is_told() -> None:
     counts = np.array([100.0] * 10 + [5.0] * 10)
     assert "does not fit" in fit_popularity(counts).verdict
+    # Every topic has as many: nobody chose at random.
+    even = fit_popularity(np.full(10, 50.0))
+    assert even.exponent == 0.0
+    assert even.verdict.startswith("even popularity does not fit: counts are more regular than chance")
+    fair = [
+        fit_popularity(np.random.default_rng(seed).multinomial(400, [0.1] * 10).astype(float)) for seed in range(20)
+    ]
+    assert sum(fit.verdict.startswith("even popularity fits") for fit in fair) >= 18
     with pytest.raises(AssumptionError, match="2 topics"):
         fit_popularity(np.array([5.0, 3.0]))
 

@@ -170,8 +170,9 @@ def _publishers(statistics: Statistics, workload: dict[str, Any], findings: Find
             why = f"the log of {broker} has no two records at different times"
             findings.missing.append(Missing(f"rate of {name}", why, "log for longer"))
             continue
-        fit = fit_rate(window_counts(statistics, [(broker, client)], len(exposure)), exposure)
         variation = statistics.gap_variation.get((broker, client))
+        counted = window_counts(statistics, [(broker, client)], len(exposure))
+        fit = fit_rate(counted, exposure, gap_variation_squared=variation)
         bursts = "" if variation is None else f"; squared variation of gaps {variation:.3g}"
         # A publisher divides its rate evenly; one that does not is written as one for each topic.
         counts = np.array(list(topics.values()), dtype=np.float64)

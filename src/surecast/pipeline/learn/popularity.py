@@ -19,13 +19,15 @@ EXPONENT_MAX = 10.0
 TOPICS_MIN = 3
 CHOICES_MIN = 20
 _DRAWS = 800
-_TEST_DRAWS = 200
+_TEST_DRAWS = 400
+_ROUNDING = 1e-9
 _HALVINGS = 14
 
 
 @dataclass(frozen=True, slots=True)
 class PopularityFit:
-    """The exponent of the power law over ranks; `p` is the probability of ranks so far from it if it held."""
+    """The exponent of the power law over ranks; `p` is the probability of counts so far from it, or so near to it, if
+    they were drawn from it. Counts that are nearer than chance allows (`is_regular`) were not drawn at random."""
 
     exponent: float
     low: float
@@ -33,10 +35,16 @@ class PopularityFit:
     topics: int
     choices: int
     p: float
+    is_regular: bool = False
 
     @property
     def verdict(self) -> str:
-        return f"power law {'fits' if self.p >= SIGNIFICANCE else 'does not fit'} (p = {self.p:.2g})"
+        law = "power law" if self.low > 0.0 else "even popularity"
+        if self.p >= SIGNIFICANCE:
+            return f"{law} fits (p = {self.p:.2g})"
+        if self.is_regular:
+            return f"{law} does not fit: counts are more regular than chance (p = {self.p:.2g})"
+        return f"{law} does not fit (p = {self.p:.2g})"
 
 
 def zipf_exponent(counts: Array) -> float:
@@ -80,9 +88,13 @@ def fit_popularity(counts: Array, level: float = 0.95, seed: int = 1) -> Popular
     tail = (1.0 - level) / 2.0
     exponent, low, high = (_where(steeper, share) for share in (0.5, tail, 1.0 - tail))
     drawn = _samples(exponent, len(counts), size, seed + 1)[:_TEST_DRAWS]
-    distances = np.array([_distance(each) for each in drawn])
-    p = float((1 + (distances >= _distance(counts)).sum()) / (1 + len(distances)))
-    return PopularityFit(exponent, low, high, len(counts), size, p)
+    distances, distance = np.array([_distance(each) for each in drawn]), _distance(counts)
+    p_far, p_near = (
+        float((1 + beyond.sum()) / (1 + len(distances)))
+        for beyond in (distances >= distance - _ROUNDING, distances <= distance + _ROUNDING)
+    )
+    p = min(1.0, 2.0 * min(p_far, p_near))
+    return PopularityFit(exponent, low, high, len(counts), size, p, is_regular=p_near < p_far)
 
 
 def _where(steeper: Callable[[float], float], share: float) -> float:
