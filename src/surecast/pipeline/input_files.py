@@ -32,6 +32,7 @@ __all__ = [
     "ranges_between",
     "read_range",
     "readable_end",
+    "source_of",
     "unread_bytes",
 ]
 
@@ -128,6 +129,12 @@ def readable_end(file_info: InputFile, read_to: int, now_s: float | None = None)
                 return start + newline + 1
             end = start
     return read_to
+
+
+def source_of(path: str) -> str:
+    """Returns the format of the records of a file, by name; `unknown` for one that has none."""
+    kind = _format_of(path)
+    return UNKNOWN if kind is None else kind.name
 
 
 def unread_bytes(file_info: InputFile, read_to: int) -> int:

@@ -44,7 +44,8 @@ class _Partition(InputPartition):
 class Inputs(DataSource):
     """`spark.readStream.format("surecast-inputs").option("inputs", '["/logs", "http://127.0.0.1:9883"]')`.
 
-    Options token, or user and password, are for all logs over the network. Schema: RAW_SCHEMA.
+    Options token, or user and password, are for all logs over the network. Option `upto` has the positions up to which
+    to read inputs, as JSON; then nothing else is read. Schema: RAW_SCHEMA.
     """
 
     @classmethod
@@ -65,6 +66,7 @@ class _InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         logs = [(text, log_at(text, self.access)) for text in inputs]
         self.files = [text for text, log in logs if log is None]
         self.logs = {log.url: log for _, log in logs if log is not None}
+        self.upto: dict[str, int] = json.loads(options.get("upto", "{}"))
         self.folders: dict[str, str] = {}
         self.target: dict[str, int] | None = None
 
@@ -79,6 +81,8 @@ class _InputsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self.target = None
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        if self.target is None and self.upto:
+            self.target = self.upto
         if self.target is None:
             files = find_files(self.files)
             self.folders = {path: each.folder for path, each in files.items()}

@@ -13,9 +13,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.pipeline.datasource_log import LogAccess, log_at
-from surecast.pipeline.run_manifest import begin_run, code_digest, end_run, local_path, read_manifest
+from surecast.pipeline.run_manifest import (
+    Manifest,
+    NewRecords,
+    begin_run,
+    code_digest,
+    end_run,
+    local_path,
+    new_records,
+    read_manifest,
+)
 from surecast.pipeline.spark_session import OutputBusy, ServerSettings, SparkFailed, connect, in_short, spark_server
-from surecast.pipeline.table_catalogue import CLEAN, STATISTICS, TABLES, chosen_statistics
+from surecast.pipeline.table_catalogue import CLEAN, STATISTICS, TABLES, chosen_statistics, tables_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,6 +48,7 @@ BRIEF_BYTES: Final = 64 << 20
 """A run that reads, and has read, less than this is brief: most of its time would go to what makes Spark fast."""
 _RECORD_BYTES: Final = 200  # of a log over the network, usually
 _PACKED: Final = 8  # how much larger a compressed file is than it looks, usually
+_NEW_MAX: Final = 1000  # inputs with something new that are named one by one; if more, all are read to their ends
 _METASTORE_LOCKED: Final = "XSDB6"  # Derby's code for a database that another process has open
 _STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -60,7 +70,7 @@ class RunReport:
     waiting_bytes: dict[str, int]
     """By file, what is not read yet: a last line without its end. Empty where the files are on another machine."""
     tables: dict[str, int]
-    """Rows of every table that this run brought up to date."""
+    """Rows of every table that is up to date after this run."""
     duration_s: float
     unchanged: bool = False
     """True if nothing was new: Spark was not started, and the tables are those of the last run."""
@@ -100,7 +110,9 @@ def run_pipeline(
     if not full_refresh:
         digest = _digest(database, window_s, chosen, storage, configuration)
         warehouse = None if remote else (settings or ServerSettings()).warehouse(output)
-        if (report := _unchanged(output, paths, access, digest, warehouse, started_s)) is not None:
+        new = _new_records(output, paths, access, digest, warehouse)
+        if new is not None and not new.upto:
+            report = _unchanged(new.last, paths, started_s)
             _write(output / REPORT_FILE, report)
             return report
     if remote is None:
@@ -180,9 +192,12 @@ def run_tables(
     progress: Callable[[str, str], None] | None = None,
     started_s: float | None = None,
 ) -> RunReport:
-    """Runs the pipeline in an open session; `by_command_at` is the address for `spark-pipelines`."""
+    """Runs the pipeline in an open session; `by_command_at` is the address for `spark-pipelines`.
+
+    After a finished run only the tables are computed that new records can change.
+    """
     from surecast.pipeline.graph_runner import PipelineSettings, run_by_command, run_in_session, write_project
-    from surecast.pipeline.table_definitions import INPUTS_KEY, STATISTICS_KEY, WINDOW_KEY, define
+    from surecast.pipeline.table_definitions import INPUTS_KEY, TABLES_KEY, UPTO_KEY, WINDOW_KEY, define
 
     started_s = time.monotonic() if started_s is None else started_s
     if not database.isidentifier():
@@ -190,13 +205,21 @@ def run_tables(
     spark.sql(f"CREATE DATABASE IF NOT EXISTS {database}")
     access = access or LogAccess()
     chosen = chosen_statistics(tuple(STATISTICS) if statistics is None else statistics)
+    tables = [name for name in TABLES if name in chosen or name not in STATISTICS]
     storage = storage or _as_url(output / "checkpoints")
+    digest = _digest(database, window_s, chosen, storage, configuration)
+    warehouse = spark.conf.get("spark.sql.warehouse.dir") or ""
+    new = None if full_refresh else _new_records(output, inputs, access, digest, warehouse, is_sure=False)
+    if new is not None and not 0 < len(new.upto) <= _NEW_MAX:
+        new = None
+    changed = tables if new is None else [name for name in tables_of(new.sources) if name in tables]
     settings = PipelineSettings(
         storage=storage,
         configuration={
             INPUTS_KEY: json.dumps([_absolute(name) for name in inputs]),
             WINDOW_KEY: repr(window_s),
-            STATISTICS_KEY: ",".join(chosen),
+            TABLES_KEY: ",".join(changed),
+            UPTO_KEY: "" if new is None else json.dumps(new.upto),
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.shuffle.partitions": "4",
             "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
@@ -212,15 +235,16 @@ def run_tables(
         run_in_session(spark, lambda session: define(session, access), settings, progress)
     else:
         run_by_command(by_command_at, write_project(output / "project", settings), settings, progress)
-    tables = [name for name in TABLES if name in chosen or name not in STATISTICS]
-    report = _report(spark, settings, inputs, tables, before, started_s)
+    report, counted = _report(spark, settings, inputs, changed, before, started_s, None if new is None else new.last)
+    report = replace(report, tables={name: report.tables[name] for name in tables})
     end_run(
         output,
-        digest=_digest(database, window_s, chosen, storage, configuration),
-        warehouse=spark.conf.get("spark.sql.warehouse.dir") or "",
+        digest=digest,
+        warehouse=warehouse,
         database=database,
         checkpoints=storage,
         names=TABLES,
+        counted=counted,
         report=report.as_dict(),
     )
     return report
@@ -241,34 +265,37 @@ def _digest(
     return code_digest({**settings, "configuration": configuration, "schedule": schedule})
 
 
-def _unchanged(
+def _new_records(
     output: Path,
     inputs: Sequence[str],
     access: LogAccess | None,
     digest: str,
     warehouse: str | None,
-    started_s: float,
-) -> RunReport | None:
-    """Returns the report of the last run if a run would read nothing and compute the same; None if there is work."""
+    is_sure: bool = True,
+) -> NewRecords | None:
+    """Returns what is new since the last finished run; None if that is not known, or all tables are to be computed.
+
+    Inputs that are not there are an error, unless they may be on the machine of a server: without a `warehouse` or with
+    `is_sure` False.
+    """
     manifest = read_manifest(output)
-    if manifest is None or manifest.offsets is None or manifest.digest != digest:
+    if manifest is None or manifest.digest != digest:
         return None
     if warehouse is not None and local_path(warehouse) != local_path(manifest.warehouse):
         return None
     try:
-        if _has_new(inputs, manifest.offsets, access or LogAccess()):
-            return None
-    except ConfigurationError:
-        if warehouse is not None:
+        return new_records(manifest, [_absolute(name) for name in inputs], access or LogAccess())
+    except (ConfigurationError, OSError):
+        if warehouse is not None and is_sure:
             raise
-        return None  # inputs on the machine of a server are not seen from here
-    return replace(
-        RunReport(**manifest.report),
-        new_records=0,
-        waiting_bytes=_waiting(inputs, manifest.offsets),
-        duration_s=time.monotonic() - started_s,
-        unchanged=True,
-    )
+        return None
+
+
+def _unchanged(last: Manifest, inputs: Sequence[str], started_s: float) -> RunReport:
+    """Returns the report of a run that has nothing to do."""
+    waiting, duration_s = _waiting(inputs, last.offsets or {}), time.monotonic() - started_s
+    report = RunReport(**last.report)
+    return replace(report, new_records=0, waiting_bytes=waiting, duration_s=duration_s, unchanged=True)
 
 
 def read_table(spark: SparkSession, name: str, limit: int, database: str = "default") -> list[dict[str, Any]]:
@@ -288,7 +315,13 @@ def _report(
     names: Sequence[str],
     before: int,
     started_s: float,
-) -> RunReport:
+    last: Manifest | None,
+) -> tuple[RunReport, dict[str, tuple[int, int]]]:
+    """Returns the report of a run that computed the tables `names`, and the raw records of each clean table, counted.
+
+    For other tables the counts are those of the last finished run. An error where tables do not hold what the raw
+    records should become.
+    """
     from pyspark.sql import functions as F  # noqa: N812
 
     def table(name: str) -> Any:
@@ -300,35 +333,34 @@ def _report(
     whole = counts[0]
     for each in counts[1:]:
         whole = whole.unionAll(each)
-    tables = {row["name"]: row["rows"] for row in whole.collect()}
-    # One line of a trace may hold several intervals, so its lines are counted, not its rows.
-    lines = table("availability").select("file", "position").distinct().count()
-    held = {name: tables[name] for name in CLEAN} | {"availability": lines}
+    tables = {} if last is None else {name: each.rows for name, each in last.tables.items()}
+    tables |= {row["name"]: row["rows"] for row in whole.collect()}
+    same = {} if last is None else {name: Counted(*last.counted[name]) for name in CLEAN if name not in names}
+    held = {name: same[name].different if name in same else tables[name] for name in CLEAN}
+    if "availability" not in same:
+        # One line of a trace may hold several intervals, so its lines are counted, not its rows.
+        held["availability"] = table("availability").select("file", "position").distinct().count()
     records = sum(row["records"] for row in files)
     quarantined = {row["reason"]: row["count"] for row in reasons}
-    duplicates = _duplicates(table("raw_records"), {**held, QUARANTINE: sum(quarantined.values())}, records)
-    return RunReport(
-        files=len(files),
-        records=records,
-        sound=sum(held.values()),
-        duplicates=duplicates,
-        quarantined=quarantined,
-        new_records=records - before,
-        waiting_bytes=_waiting(inputs, {row["file"]: row["read_bytes"] for row in files}),
-        tables={name: tables[name] for name in names},
-        duration_s=time.monotonic() - started_s,
-    )
-
-
-def _duplicates(raw: DataFrame, held: Mapping[str, int], records: int) -> int:
-    """Records that were there already; an error where tables do not hold what the raw records should become."""
-    counted = count_raw(raw)
-    wrong = differences(counted, held)
+    counted = count_raw(table("raw_records"), leave_out=tuple(same)) | same
+    wrong = differences(counted, {**held, QUARANTINE: sum(quarantined.values())})
     if (read := sum(each.records for each in counted.values())) != records:
         wrong.append(f"input_files has {records} records in place of {read}")
     if wrong:
         raise SparkFailed(f"the tables do not add up: {'; '.join(wrong)}. Run it again with --full-refresh")
-    return sum(each.records - each.different for name, each in counted.items() if name != QUARANTINE)
+    clean = {name: counted.get(name, Counted(0, 0)) for name in CLEAN}
+    report = RunReport(
+        files=len(files),
+        records=records,
+        sound=sum(held.values()),
+        duplicates=sum(each.records - each.different for each in clean.values()),
+        quarantined=quarantined,
+        new_records=records - before,
+        waiting_bytes=_waiting(inputs, {row["file"]: row["read_bytes"] for row in files}),
+        tables=tables,
+        duration_s=time.monotonic() - started_s,
+    )
+    return report, {name: (each.records, each.different) for name, each in clean.items()}
 
 
 def _input_bytes(inputs: Sequence[str], access: LogAccess | None) -> int:
@@ -340,17 +372,6 @@ def _input_bytes(inputs: Sequence[str], access: LogAccess | None) -> int:
     files = find_files([name for name in inputs if log_at(name) is None])
     sizes = [each.size_bytes * (_PACKED if path.endswith(".gz") else 1) for path, each in files.items()]
     return sum(sizes) + _RECORD_BYTES * sum(log.end() for log in logs)
-
-
-def _has_new(inputs: Sequence[str], offsets: Mapping[str, int], access: LogAccess) -> bool:
-    """Returns whether an input has, or had, more than was read of it."""
-    from surecast.pipeline.input_files import find_files, readable_end
-
-    logs = [log for name in inputs if (log := log_at(name, access)) is not None]
-    files = find_files([name for name in inputs if log_at(name) is None])
-    if any(readable_end(each, offsets.get(path, 0)) != offsets.get(path, 0) for path, each in files.items()):
-        return True
-    return any(log.end() != offsets.get(log.url) for log in logs)
 
 
 def _for_size(settings: ServerSettings | None, output: Path, new_bytes: int = 0) -> ServerSettings:
@@ -411,7 +432,7 @@ class Counted:
     different: int
 
 
-def count_raw(raw: DataFrame) -> dict[str, Counted]:
+def count_raw(raw: DataFrame, leave_out: Sequence[str] = ()) -> dict[str, Counted]:
     """Returns, by table, how many records the raw records should become; each record in the quarantine counts."""
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -427,6 +448,7 @@ def count_raw(raw: DataFrame) -> dict[str, Counted]:
     is_event = is_zap & F.col("problem").isNull()
     content = F.when(is_event, F.to_json(zap_event(source, text))).otherwise(text)
     key = (F.when(~is_event, F.col("log")), F.when(is_trace, F.col("position")), content)
+    raw = raw.where(~table.isin(*leave_out)) if leave_out else raw
     keyed = raw.select(table.alias("table"), F.struct(F.xxhash64(*key), F.hash(*key)).alias("key"))
     counts = keyed.groupBy("table").agg(F.count("*").alias("records"), F.count_distinct("key").alias("different"))
     return {row["table"]: Counted(row["records"], row["different"]) for row in counts.collect()}

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from surecast.event_log_records import COLUMNS, RECORD_TYPES, SPARK_SCHEMA, required_columns
 from surecast.pipeline.formats import BROKER, ZAP
+from surecast.pipeline.table_catalogue import SOURCES
 
 __all__ = [
     "EVENT_COLUMNS",
@@ -29,8 +30,8 @@ __all__ = [
 
 EVENT_COLUMNS: Final = tuple(COLUMNS)
 
-ZAP_SOURCES: Final = (ZAP, "stb")
-INTERVAL_SOURCES: Final = ("fta", "outages", "lanl", "activity", "bandwidth", "avt")
+ZAP_SOURCES: Final = SOURCES["zap_events"]
+INTERVAL_SOURCES: Final = SOURCES["availability"]
 ON_KBPS: Final = 30.0
 """A connection with less bandwidth than this is off: no message of use gets through."""
 CHANNEL_BYTES_MAX: Final = 40

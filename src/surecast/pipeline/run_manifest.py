@@ -18,15 +18,28 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 
 from surecast.errors import ConfigurationError, SurecastError
+from surecast.pipeline.datasource_log import LogAccess, log_at
+from surecast.pipeline.formats import BROKER
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Manifest", "TableFiles", "begin_run", "code_digest", "end_run", "first_rows", "local_path", "read_manifest"]
+__all__ = [
+    "Manifest",
+    "NewRecords",
+    "TableFiles",
+    "begin_run",
+    "code_digest",
+    "end_run",
+    "first_rows",
+    "local_path",
+    "new_records",
+    "read_manifest",
+]
 
 MANIFEST_FILE: Final = "manifest.json"
 LINKS: Final = "finished"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _SINK_LOG: Final = "_spark_metadata"
 _ATTEMPTS: Final = 3
 _SORT_COLUMNS: Final = 3
@@ -56,8 +69,19 @@ class Manifest:
     offsets: Mapping[str, int] | None
     """Bytes read of every file, records of every log. None if a later run began and did not finish, or if they are not
     known here."""
+    counted: Mapping[str, tuple[int, int]]
+    """For each clean table the raw records that belong there, and how many of them are different ones."""
     tables: Mapping[str, TableFiles]
     report: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class NewRecords:
+    """The inputs that have grown since the last finished run, and the formats of what they got."""
+
+    last: Manifest
+    upto: Mapping[str, int]
+    sources: frozenset[str]
 
 
 def read_manifest(output: Path) -> Manifest | None:
@@ -72,7 +96,33 @@ def read_manifest(output: Path) -> Manifest | None:
     if not isinstance(data, dict) or data.pop("version", None) != _VERSION:
         return None
     tables = {name: TableFiles(**{**each, "files": tuple(each["files"])}) for name, each in data["tables"].items()}
-    return Manifest(**{**data, "tables": tables})
+    counted = {name: (int(records), int(different)) for name, (records, different) in data["counted"].items()}
+    return Manifest(**{**data, "counted": counted, "tables": tables})
+
+
+def new_records(last: Manifest, inputs: Iterable[str], access: LogAccess) -> NewRecords | None:
+    """Returns which inputs have, or had, more than the last finished run has read; None if that is not known.
+
+    From then on it is decided what a run reads, so that what else grows meanwhile waits for the next one.
+    """
+    from surecast.pipeline.input_files import find_files, readable_end, source_of
+
+    if last.offsets is None:
+        return None
+    logs = [log for name in inputs if (log := log_at(name, access)) is not None]
+    files = find_files([name for name in inputs if log_at(name) is None])
+    upto: dict[str, int] = {}
+    sources: set[str] = set()
+    for path, file in files.items():
+        read_to = last.offsets.get(path, 0)
+        if (end := readable_end(file, read_to)) != read_to:
+            upto[path] = end
+            sources.add(source_of(path))
+    for log in logs:
+        if (end := log.end()) != last.offsets.get(log.url):
+            upto[log.url] = end
+            sources.add(BROKER)
+    return NewRecords(last, upto, frozenset(sources))
 
 
 def begin_run(output: Path) -> None:
@@ -90,6 +140,7 @@ def end_run(
     database: str,
     checkpoints: str,
     names: Iterable[str],
+    counted: Mapping[str, tuple[int, int]],
     report: Mapping[str, Any],
 ) -> Manifest | None:
     """Writes the manifest of a run that has ended, with the tables that there are.
@@ -110,7 +161,7 @@ def end_run(
                 f"the files of table {name} have {held} rows in place of {rows}; run it with --full-refresh"
             )
     offsets = _offsets(checkpoints, database)
-    manifest = Manifest(time.time(), digest, warehouse, database, offsets, tables, report)
+    manifest = Manifest(time.time(), digest, warehouse, database, offsets, counted, tables, report)
     _write(output, manifest)
     _remove_others(output / LINKS, {output / path for table in tables.values() for path in table.files})
     return manifest

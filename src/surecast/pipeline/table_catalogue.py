@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from surecast.errors import refuse_unknown
+from surecast.pipeline.formats import BROKER, ZAP
 
-__all__ = ["CLEAN", "STATISTICS", "TABLES", "chosen_statistics"]
+__all__ = ["CLEAN", "SOURCES", "STATISTICS", "TABLES", "chosen_statistics", "tables_of"]
 
 CLEAN: Final[dict[str, str]] = {
     "broker_events": "what brokers logged, one row for each record",
@@ -38,10 +39,37 @@ TABLES: Final[dict[str, str]] = {
     **CLEAN,
     **STATISTICS,
 }
+SOURCES: Final[dict[str, tuple[str, ...]]] = {
+    "broker_events": (BROKER,),
+    "zap_events": (ZAP, "stb"),
+    "viewing_sessions": ("viewing",),
+    "availability": ("fta", "outages", "lanl", "activity", "bandwidth", "avt"),
+}
+"""The formats of the records of each clean table."""
+_OF_ALL: Final = ("raw_records", "quarantine", "input_files")
 _OF_CHANGES: Final = (
     *("channel_viewers", "channel_top", "channel_flow", "channel_stops", "box_sessions", "programme_reach"),
     "box_departures",
 )
+
+
+_MADE_FROM: Final = {
+    **dict.fromkeys(("subscriber_qos", "subscriber_losses", "broker_accounts", "broker_load"), "broker_events"),
+    **dict.fromkeys(("broker_uptime", "publisher_rates"), "broker_events"),
+    **dict.fromkeys(("box_changes", *_OF_CHANGES), "zap_events"),
+}
+
+
+def tables_of(sources: Collection[str]) -> tuple[str, ...]:
+    """Returns the tables that new records of some formats can change.
+
+    >>> tables_of(["avt"])
+    ('raw_records', 'quarantine', 'availability', 'input_files')
+    >>> "channel_top" in tables_of(["zap", "unknown"]), "subscriber_qos" in tables_of(["zap"])
+    (True, False)
+    """
+    clean = {name for name, formats in SOURCES.items() if {*formats} & {*sources}}
+    return tuple(name for name in TABLES if name in _OF_ALL or _MADE_FROM.get(name, name) in clean)
 
 
 def chosen_statistics(names: Sequence[str]) -> tuple[str, ...]:
