@@ -18,6 +18,9 @@ from hypothesis import settings
 settings.register_profile("surecast", derandomize=True, deadline=None)
 settings.load_profile("surecast")
 
+# No command leaves a Spark server behind; a test that wants one deletes the variable.
+os.environ["SURECAST_NO_SERVER"] = "1"
+
 REPOSITORY = Path(__file__).parent.parent
 
 LONG_TEST_S = 1500

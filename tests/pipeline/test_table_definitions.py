@@ -414,7 +414,7 @@ def test_nothing_new_needs_no_spark(pieces: Pieces, live: LiveBroker, monkeypatc
     class SparkIsAskedError(Exception):
         pass
 
-    def ask(*_: Any) -> None:
+    def ask(*_: Any, **__: Any) -> None:
         raise SparkIsAskedError
 
     monkeypatch.setattr("surecast.pipeline.pipeline_run.open_tables", ask)

@@ -50,7 +50,8 @@ def learn(
         raise ConfigurationError(f"--out {out}: the file exists; name another, or use --force")
     samples = None if filters is None else read_filter_samples(filters)
     base_system = None if base is None else load_system(base)
-    with working("reading the tables"), open_tables(tables, settings, server.remote) as (spark, _):
+    opened = open_tables(tables, settings, server.remote, keep_server=server.keeps_server)
+    with working("reading the tables"), opened as (spark, _):
         from surecast.pipeline.learn.table_statistics import read_statistics
 
         statistics = read_statistics(spark, server.database)

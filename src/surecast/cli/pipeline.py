@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -41,6 +43,20 @@ class SparkServerOptions:
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A setting with which Spark starts. May be repeated."),
     ] = None
+
+    no_server: Annotated[
+        bool,
+        typer.Option(
+            "--no-server",
+            envvar="SURECAST_NO_SERVER",
+            help="Start Spark for this command alone; without it, Spark stays for the next one, until nobody uses it.",
+        ),
+    ] = False
+
+    @property
+    def keeps_server(self) -> bool:
+        """True if Spark is to stay for the next command."""
+        return not self.no_server and self.remote is None and self.master.startswith("local")
 
     def settings(self) -> ServerSettings:
         """Returns the settings with which Spark starts; refuses those that contradict each other."""
@@ -137,11 +153,14 @@ def run(
             storage=storage,
             configuration={"surecast.schedule": "" if schedule is None else str(schedule.absolute())},
             progress=progress,
+            keep_server=server.keeps_server,
         )
     if json:
         print_json(report.as_dict())
     else:
         _print_report(report, output)
+        if server.keeps_server and not report.unchanged:
+            _print_server()
 
 
 @app.command()
@@ -187,7 +206,8 @@ def _rows(
     from surecast.cli.output import working
     from surecast.pipeline import open_tables, read_table
 
-    with working("starting Spark"), open_tables(output, settings, server.remote) as (spark, _):
+    opened = open_tables(output, settings, server.remote, keep_server=server.keeps_server)
+    with working("starting Spark"), opened as (spark, _):
         return read_table(spark, table, limit, server.database)
 
 
@@ -224,6 +244,65 @@ def tables(
         return
     rows = [[n, TABLES[n], f"{t.rows:,}", f"{t.size_bytes:,}", f"{len(t.files):,}"] for n, t in held.items()]
     print_table(("table", "what is in it"), ("rows", "bytes", "files"), rows)
+
+
+@app.command()
+def serve(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder of the tables that the server is for.")
+    ] = None,
+    idle: Annotated[str, typer.Option(metavar="TIME", help="Stop when no command has used it for so long.")] = "10min",
+    master: Annotated[
+        str, typer.Option(help="Where Spark works: local[2] for two cores of this machine.")
+    ] = "local[*]",
+    memory: Annotated[str, typer.Option(help="Memory of the Spark server, such as 2g.")] = "1g",
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting with which Spark starts. May be repeated."),
+    ] = None,
+    brief: Annotated[
+        bool | None,
+        typer.Option("--brief/--no-brief", help="Configure Spark for little work; decided by the tables if left out."),
+    ] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the server that runs.")] = False,
+) -> None:
+    """Run the Spark server that `run` and `learn` use, until nobody uses it. They start it themselves; there is one for
+    each user."""
+    from surecast.cli.output import console
+    from surecast.documents.units import seconds_of
+    from surecast.pipeline.kept_server import KeptServer, stop_server
+    from surecast.pipeline.kept_server import serve as serve_tables
+    from surecast.pipeline.pipeline_run import for_size
+
+    if stop:
+        console.print("stopped" if stop_server() else "there is none")
+        return
+    if output is None:
+        raise ConfigurationError("--output: name the folder of the tables that the server is for")
+    settings = replace(server_settings(master, memory, None, conf), is_brief=brief)
+
+    def show_start(kept: KeptServer) -> None:
+        console.print(f"Spark serves {kept.output}, process {kept.server['pid']}, heap {memory}", markup=False)
+
+    def end(*_: object) -> None:
+        sys.exit(0)  # Spark is stopped on the way
+
+    signal.signal(signal.SIGTERM, end)
+    idle_s = seconds_of("--idle", idle, is_positive=True)
+    console.print(serve_tables(output, for_size(settings, output), idle_s, show_start), markup=False)
+
+
+def _print_server() -> None:
+    from surecast.cli.output import console
+    from surecast.pipeline.kept_server import resident_bytes, serving
+
+    kept = serving()
+    if kept is not None and (held := resident_bytes(kept.server["pid"])) is not None:
+        console.print(
+            f"Spark stays for {kept.idle_s / 60:g} min, with {held >> 20:,} MiB; "
+            "surecast pipeline serve --stop ends it, --no-server does without it",
+            soft_wrap=True,
+        )
 
 
 def _print_report(report: RunReport, output: Path) -> None:

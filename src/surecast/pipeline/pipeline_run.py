@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.pipeline.datasource_log import LogAccess, log_at
+from surecast.pipeline.kept_server import kept_server, stop_server
 from surecast.pipeline.run_manifest import (
     Manifest,
     NewRecords,
@@ -37,6 +38,7 @@ __all__ = [
     "RunReport",
     "count_raw",
     "differences",
+    "for_size",
     "open_tables",
     "read_table",
     "run_pipeline",
@@ -94,6 +96,7 @@ def run_pipeline(
     statistics: Sequence[str] | None = None,
     configuration: Mapping[str, str] | None = None,
     progress: Callable[[str, str], None] | None = None,
+    keep_server: bool = False,
 ) -> RunReport:
     """Reads what is new in the inputs into the tables of `output`, and computes the statistics anew; does not start
     Spark if there is nothing to do.
@@ -101,7 +104,8 @@ def run_pipeline(
     An input is a file, a folder, or the address of a broker's HTTP listener, whose log is read with `access`.
     `by_command` lets `spark-pipelines run` do the work, in place of the Spark session at hand. `storage` is a URL that
     Spark and all its workers can write to, for the state of the streams; by default a folder of `output`. `statistics`
-    names those to compute, in place of all; others stay as they are. The report is in the output folder too.
+    names those to compute, in place of all; others stay as they are. `keep_server` uses the Spark server of the user,
+    which goes on for the next run. The report is in the output folder too.
     """
     started_s = time.monotonic()
     paths = [_absolute(name) for name in inputs]
@@ -117,8 +121,8 @@ def run_pipeline(
             return report
     if remote is None:
         new_bytes = _input_bytes(paths, access)  # what is not there is refused before Spark is started
-        settings = _for_size(settings, output, new_bytes)
-    with open_tables(output, settings, remote) as (spark, address):
+        settings = for_size(settings, output, new_bytes)
+    with open_tables(output, settings, remote, keep_server=keep_server) as (spark, address):
         report = run_tables(
             spark,
             paths,
@@ -140,13 +144,21 @@ def run_pipeline(
 
 @contextmanager
 def open_tables(
-    output: Path, settings: ServerSettings | None = None, remote: str | None = None
+    output: Path, settings: ServerSettings | None = None, remote: str | None = None, *, keep_server: bool = False
 ) -> Iterator[tuple[SparkSession, str]]:
-    """Yields a session whose catalog has the tables of `output`, or that of a server elsewhere; and its address."""
+    """Yields a session whose catalog has the tables of `output`, or that of a server elsewhere; and its address.
+
+    The server ends with the block; with `keep_server` it is the user's, which goes on.
+    """
     with ExitStack() as stack:
         log = None
         if remote is None:
-            server = stack.enter_context(spark_server(output, _for_size(settings, output)))
+            settings = for_size(settings, output)
+            if keep_server:
+                server = stack.enter_context(kept_server(output, settings))
+            else:
+                stop_server(output)  # the user's server, if it has these tables
+                server = stack.enter_context(spark_server(output, settings))
             remote, log = server.remote, server.log
         else:
             output.mkdir(parents=True, exist_ok=True)
@@ -374,7 +386,7 @@ def _input_bytes(inputs: Sequence[str], access: LogAccess | None) -> int:
     return sum(sizes) + _RECORD_BYTES * sum(log.end() for log in logs)
 
 
-def _for_size(settings: ServerSettings | None, output: Path, new_bytes: int = 0) -> ServerSettings:
+def for_size(settings: ServerSettings | None, output: Path, new_bytes: int = 0) -> ServerSettings:
     """Returns the settings for a small or large input: statistics are made of all that the tables hold, not of new
     records alone."""
     settings = settings or ServerSettings()
