@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 from typer.testing import CliRunner
 
 from surecast.cli.pipeline import app
-from surecast.errors import ConfigurationError, SurecastError
-from surecast.pipeline.run_manifest import begin_run, end_run, first_rows, read_manifest
+from surecast.errors import ConfigurationError
+from surecast.pipeline.run_manifest import begin_run, end_run, first_rows, link_tables, read_manifest
 
 Rows = list[dict[str, Any]]
 
@@ -35,16 +34,21 @@ def write_commit(folder: Path, batch: str, paths: list[Path]) -> None:
     (log / batch).write_text("\n".join(["v1", *lines]))
 
 
-def finish(output: Path, tables: dict[str, int]) -> None:
+def finish(output: Path, rows: dict[str, int]) -> None:
+    """Ends a run, whose tables have so many rows."""
+    warehouse = (output / "my tables").as_uri()
+    tables = link_tables(output, warehouse, "default", ("raw_records", "channel_top"))
+    assert tables is not None
+    assert {name: each.rows for name, each in tables.items()} == rows
     end_run(
         output,
         digest="d",
-        warehouse=(output / "my tables").as_uri(),
+        warehouse=warehouse,
         database="default",
         checkpoints=(output / "checkpoints").as_uri(),
-        names=("raw_records", "channel_top"),
+        tables=tables,
         counted={"zap_events": (5, 4)},
-        report={"tables": tables},
+        report={},
     )
 
 
@@ -74,8 +78,15 @@ def test_of_a_stream_only_what_its_sink_has_committed_is_read(tmp_path: Path) ->
     write_commit(raw, ".3.tmp", [paths[2]])
     finish(tmp_path, {"raw_records": 3})
     assert [row["start"] for row in first_rows(tmp_path, "raw_records", 9)] == [0, 1, 4]
-    with pytest.raises(SurecastError, match="the files of table raw_records have 3 rows in place of 4; run it with"):
-        finish(tmp_path, {"raw_records": 4})
+
+
+def test_tables_elsewhere_have_no_manifest(tmp_path: Path) -> None:
+    write_table(tmp_path / "my tables" / "channel_top", "a", [])
+    finish(tmp_path, {"channel_top": 0})
+    assert link_tables(tmp_path, "s3a://bucket/tables", "default", ["channel_top"]) is None
+    settings: dict[str, Any] = {"digest": "d", "database": "default", "counted": {}, "report": {}}
+    end_run(tmp_path, warehouse="s3a://bucket/tables", checkpoints="s3a://bucket/state", tables=None, **settings)
+    assert read_manifest(tmp_path) is None
 
 
 def test_what_was_read_is_known_after_a_finished_run_only(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,9 +18,11 @@ from surecast.pipeline.kept_server import kept_server, stop_server
 from surecast.pipeline.run_manifest import (
     Manifest,
     NewRecords,
+    TableFiles,
     begin_run,
     code_digest,
     end_run,
+    link_tables,
     local_path,
     new_records,
     read_manifest,
@@ -242,12 +245,17 @@ def run_tables(
         environment=access.environment(),
     )
     begin_run(output)
-    before = 0 if full_refresh else _rows(spark, database, "raw_records")
+    if new is not None:
+        before = int(new.last.report["records"])
+    else:
+        before = 0 if full_refresh else _rows(spark, database, "raw_records")
     if by_command_at is None:
         run_in_session(spark, lambda session: define(session, access), settings, progress)
     else:
         run_by_command(by_command_at, write_project(output / "project", settings), settings, progress)
-    report, counted = _report(spark, settings, inputs, changed, before, started_s, None if new is None else new.last)
+    files = link_tables(output, warehouse, database, TABLES)
+    last = None if new is None else new.last
+    report, counted = _report(spark, settings, inputs, changed, before, started_s, last, files)
     report = replace(report, tables={name: report.tables[name] for name in tables})
     end_run(
         output,
@@ -255,7 +263,7 @@ def run_tables(
         warehouse=warehouse,
         database=database,
         checkpoints=storage,
-        names=TABLES,
+        tables=files,
         counted=counted,
         report=report.as_dict(),
     )
@@ -328,6 +336,7 @@ def _report(
     before: int,
     started_s: float,
     last: Manifest | None,
+    linked: Mapping[str, TableFiles] | None,
 ) -> tuple[RunReport, dict[str, tuple[int, int]]]:
     """Returns the report of a run that computed the tables `names`, and the raw records of each clean table, counted.
 
@@ -341,12 +350,11 @@ def _report(
 
     reasons = table("quarantine").groupBy("reason").count().orderBy("reason").collect()
     files = table("input_files").select("file", "records", "read_bytes").collect()
-    counts = [table(name).agg(F.count("*").alias("rows"), F.lit(name).alias("name")) for name in names]
-    whole = counts[0]
-    for each in counts[1:]:
-        whole = whole.unionAll(each)
-    tables = {} if last is None else {name: each.rows for name, each in last.tables.items()}
-    tables |= {row["name"]: row["rows"] for row in whole.collect()}
+    if linked is not None:
+        tables = {name: each.rows for name, each in linked.items()}
+    else:
+        counts = [table(name).agg(F.count("*").alias("rows"), F.lit(name).alias("name")) for name in names]
+        tables = {row["name"]: row["rows"] for row in reduce(lambda a, b: a.unionAll(b), counts).collect()}
     same = {} if last is None else {name: Counted(*last.counted[name]) for name in CLEAN if name not in names}
     held = {name: same[name].different if name in same else tables[name] for name in CLEAN}
     if "availability" not in same:

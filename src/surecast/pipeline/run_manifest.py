@@ -32,6 +32,7 @@ __all__ = [
     "code_digest",
     "end_run",
     "first_rows",
+    "link_tables",
     "local_path",
     "new_records",
     "read_manifest",
@@ -132,6 +133,16 @@ def begin_run(output: Path) -> None:
         _write(output, replace(manifest, offsets=None))
 
 
+def link_tables(output: Path, warehouse: str, database: str, names: Iterable[str]) -> dict[str, TableFiles] | None:
+    """Links the files of the tables that there are where no later run removes them; None if the tables are not on this
+    machine."""
+    folder = local_path(warehouse)
+    if folder is None or not folder.is_dir():
+        return None
+    folder = folder if database == "default" else folder / f"{database}.db"
+    return {name: _linked(output, folder / name, name) for name in names if (folder / name).is_dir()}
+
+
 def end_run(
     output: Path,
     *,
@@ -139,32 +150,17 @@ def end_run(
     warehouse: str,
     database: str,
     checkpoints: str,
-    names: Iterable[str],
+    tables: Mapping[str, TableFiles] | None,
     counted: Mapping[str, tuple[int, int]],
     report: Mapping[str, Any],
-) -> Manifest | None:
-    """Writes the manifest of a run that has ended, with the tables that there are.
-
-    Returns None, and removes the manifest, if the tables are not on this machine. An error if the files of a table do
-    not have the rows that the run has counted.
-    """
-    folder = local_path(warehouse)
-    if folder is None or not folder.is_dir():
+) -> None:
+    """Writes the manifest of a run that has ended, with its linked tables; removes it if there are none here."""
+    if tables is None:
         (output / MANIFEST_FILE).unlink(missing_ok=True)
-        return None
-    folder = folder if database == "default" else folder / f"{database}.db"
-    tables = {name: _linked(output, folder / name, name) for name in names if (folder / name).is_dir()}
-    for name, rows in report["tables"].items():
-        held = tables[name].rows if name in tables else 0
-        if held != rows:
-            raise SurecastError(
-                f"the files of table {name} have {held} rows in place of {rows}; run it with --full-refresh"
-            )
+        return
     offsets = _offsets(checkpoints, database)
-    manifest = Manifest(time.time(), digest, warehouse, database, offsets, counted, tables, report)
-    _write(output, manifest)
+    _write(output, Manifest(time.time(), digest, warehouse, database, offsets, counted, tables, report))
     _remove_others(output / LINKS, {output / path for table in tables.values() for path in table.files})
-    return manifest
 
 
 def first_rows(output: Path, name: str, limit: int) -> list[dict[str, Any]]:
