@@ -65,13 +65,18 @@ def test_what_is_predicted_from_a_run_has_its_availabilities() -> None:
     measured = made_up()
     measured.crashes[:] = measured.crashes[:1]
     with_changes(measured, {("b-1", "b-2"): [4.0, 7.0]})
-    measured.link_changes += [LinkChange("b-2", name, BEGAN + 7.0, True) for name in ("b-1", "b-4")]
+    measured.link_changes += [LinkChange("b-2", "b-1", BEGAN + 8.0, True), LinkChange("b-2", "b-4", BEGAN + 7.0, True)]
     measured.cut = BEGAN + 20.0
     system = system_as_executed(measured)
     failures = {each.name: each.failures for each in system.overlay.brokers}
     assert failures["b-1"] is None
     assert failures["b-2"] is not None
     assert (failures["b-2"].mtbf_s, failures["b-2"].mttr_s) == pytest.approx((17.0, 3.0))
+    # A link is down by itself only where both of its ends are up: here from 7 to 8 s.
+    links = {each.name: each.failures for each in system.overlay.links}
+    assert links["b-2--b-4"] is None
+    assert links["b-1--b-2"] is not None
+    assert (links["b-1--b-2"].mtbf_s, links["b-1--b-2"].mttr_s) == pytest.approx((19.0, 1.0))
 
 
 def test_the_simulation_of_a_run_loses_what_was_published_to_a_broker_that_was_down() -> None:

@@ -22,9 +22,9 @@ BEGAN = 1_700_000_000.0
 NAMES = ("b-1", "b-2", "b-3", "b-4")
 
 
-def made_up(deadline: str = "2s", never: int = 5) -> Measured:
+def made_up(deadline: str = "2s", never: int = 5, **sections: str) -> Measured:
     """20 s in which all events arrive after 10 ms, but that subscriber `far` misses the first ones to its topic."""
-    plan = make_plan(system_of("buffering", deadline), duration_s=20.0, warm_up_s=0.0)
+    plan = make_plan(system_of("buffering", deadline, **sections), duration_s=20.0, warm_up_s=0.0)
     due = BEGAN + plan.events.time_s
     receivers = []
     for who in plan.system.subscribers:
@@ -100,3 +100,22 @@ def test_brokers_are_down_from_their_kill_until_they_are_up_and_never_for_want_o
     assert values["b-1"] == values["b-4"] == {"availability": 1.0}
     assert values["b-2"] == pytest.approx({"availability": 0.6, "mtbf_s": 6.0, "mttr_s": 3.0})
     assert values["b-3"] == pytest.approx({"availability": 0.0, "mtbf_s": 0.0})
+
+
+@pytest.mark.parametrize(
+    ("suspect_s", "start_up_s", "says"),
+    [
+        (0.09, 0.35, []),
+        (0.11, 0.35, ["suspicion takes 0.11 s, 0.11 s of the scenario's time, which is more than a tenth of the mean"]),
+        (0.09, 0.45, ["start-up takes 0.45 s, 0.45 s of the scenario's time, which is more than a tenth of the mean"]),
+    ],
+)
+def test_suspicion_is_compared_with_links_too_and_start_up_with_brokers_alone(
+    suspect_s: float, start_up_s: float, says: list[str]
+) -> None:
+    measured = made_up("1h", availability="{brokers: {mtbf: 60s, mttr: 4s}, links: {mtbf: 60s, mttr: 1s}}")
+    measured.suspect_s, measured.start_up_s = suspect_s, start_up_s
+    warnings = [each for each in build_report(measured).info.warnings if " takes " in each]
+    assert len(warnings) == len(says)
+    for warning, words in zip(warnings, says, strict=True):
+        assert warning.startswith(words)

@@ -145,6 +145,23 @@ def test_a_broker_that_ends_by_itself_is_named(monkeypatch: pytest.MonkeyPatch) 
     assert any("process 3 ended by itself" in warning for warning in report.info.warnings)
 
 
+@pytest.mark.parametrize(
+    ("detection", "scale", "times"),
+    [
+        ("1s", 5.0, {"suspect": "0.2s", "ping": "50ms"}),
+        ("10s", 10.0, {"suspect": "1s", "ping": "0.1s"}),
+        ("0.5s", 20.0, {"suspect": "50ms", "ping": "12.5ms"}),  # no sooner than a process may have to wait
+        ("0s", 20.0, {}),
+    ],
+)
+def test_neighbours_are_suspected_after_the_detection_time_of_the_scenario(
+    detection: str, scale: float, times: dict[str, str]
+) -> None:
+    text = DIAMOND.replace("SCHEME", f"bypass, detection: {detection}").replace("DEADLINE", "60s")
+    options = make_plan(build(parse_text(text)), duration_s=5.0, scale=scale).overlay_options()
+    assert {name: options[name] for name in ("suspect", "ping") if name in options} == times
+
+
 def test_options_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="no broker of an overlay leads"):
         make_plan(system_of("none"), duration_s=5.0, leader_kills_s=[1.0])

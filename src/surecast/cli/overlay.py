@@ -356,11 +356,14 @@ def plan_of(system: System, scheme: str | None, algorithm: str | None) -> Overla
 
 def _times_of(system: System) -> dict[str, Any]:
     """Returns the times of a scenario that the file of its overlay has."""
+    from surecast.broker.overlay.overlay_writing import detector_times
+
     tolerance = system.delivery.fault_tolerance
+    times = detector_times(tolerance.detection) if tolerance.detection > 0 else {}
     timeout_s = tolerance.subscription_timeout or 3 * tolerance.refresh_interval
     if tolerance.refresh_interval <= 0 or timeout_s <= tolerance.refresh_interval:
-        return {}
-    return {"refresh": format_duration(tolerance.refresh_interval), "timeout": format_duration(timeout_s)}
+        return times
+    return times | {"refresh": format_duration(tolerance.refresh_interval), "timeout": format_duration(timeout_s)}
 
 
 def _host(text: str) -> tuple[str, str]:

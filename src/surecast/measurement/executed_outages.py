@@ -157,6 +157,27 @@ def _up_between(downs: Intervals) -> Intervals:
     return up if since == math.inf else [*up, (since, math.inf)]
 
 
+def _down_between(up: Intervals) -> Intervals:
+    """Returns the intervals between those in which something was up, from the start of the run."""
+    edges = [0.0, *(edge for interval in up for edge in interval), math.inf]
+    return [(a, b) for a, b in zip(edges[0::2], edges[1::2], strict=True) if a < b]
+
+
+def _union(intervals: Intervals) -> Intervals:
+    """Returns what is in any of some intervals, in order.
+
+    >>> _union([(6.0, 9.0), (0.0, 4.0), (3.0, 5.0), (9.0, math.inf)])
+    [(0.0, 5.0), (6.0, inf)]
+    """
+    union: Intervals = []
+    for start, end in sorted(intervals):
+        if union and start <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end))
+        else:
+            union.append((start, end))
+    return union
+
+
 def simulate_executed(measured: Measured, outages: ExecutedOutages | None = None) -> WorldResult:
     """Returns what the protocol code makes of the run in virtual time: the same outages, notices and publications."""
     plan = measured.plan
@@ -209,17 +230,22 @@ def executed_report(measured: Measured) -> QoSReport:
 def system_as_executed(measured: Measured, outages: ExecutedOutages | None = None) -> System:
     """Returns the system with the availabilities, times up and down, and detection that the run had, for predictions.
 
-    A component that did not fail in the run does not fail.
+    A component that did not fail in the run does not fail. A link whose end was down was not down by itself.
     """
     outages = executed_outages(measured) if outages is None else outages
     system, overlay = measured.plan.system, measured.plan.system.overlay
 
-    def trace(name: str) -> AvailabilityTrace:
-        up = tuple((a, min(b, outages.end_s)) for a, b in outages.up[name] if a < outages.end_s)
-        return AvailabilityTrace(name, 0.0, outages.end_s, up)
+    def trace(name: str, *ends: str) -> AvailabilityTrace:
+        downs = [down for end in ends for down in _down_between(outages.up[end])]
+        up = _union([*outages.up[name], *downs])
+        whole = tuple((a, min(b, outages.end_s)) for a, b in up if a < outages.end_s)
+        return AvailabilityTrace(name, 0.0, outages.end_s, whole)
 
+    names = [each.name for each in overlay.brokers]
     brokers = tuple(replace(each, failures=failures_of(trace(each.name))) for each in overlay.brokers)
-    links = tuple(replace(each, failures=failures_of(trace(each.name))) for each in overlay.links)
+    links = tuple(
+        replace(each, failures=failures_of(trace(each.name, names[each.a], names[each.b]))) for each in overlay.links
+    )
     changes = {"detection": outages.detection_s, "retransmission_interval": 0.0}
     tolerance = system.delivery.fault_tolerance.model_copy(update=changes)
     return replace(

@@ -42,6 +42,8 @@ GROUP_PATIENCE_S: Final = 5.0
 LINK_DELAY_LEAST_S: Final = 1e-3
 REFRESH_LEAST_S: Final = 0.1
 """Brokers of a run send their subscriptions no more often than this."""
+SUSPECT_LEAST_S: Final = 0.05
+"""Brokers of a run suspect a silent neighbour no sooner: a process that waits for a processor is silent, too."""
 KEPT_SCHEMES: Final = ("buffering", "bypass", "bypass-buffering")
 
 
@@ -161,13 +163,18 @@ class RunPlan:
         """Returns the options of an overlay's file beside its plan.
 
         Without custody, events for a neighbour that is down are lost, as the models have it: nothing is resumed.
-        Subscriptions are refreshed as often as the scenario says, scaled, but not more often than a broker can.
+        Subscriptions are refreshed as often as the scenario says, scaled, but not more often than a broker can, and
+        neighbours suspected after its `detection`, scaled, if it has one.
         """
+        from surecast.broker.overlay.overlay_writing import detector_times
+
         tolerance = self.system.delivery.fault_tolerance
         refresh_s = max(REFRESH_LEAST_S, tolerance.refresh_interval / self.scale)
         timeout_s = max(3 * refresh_s, (tolerance.subscription_timeout or 0.0) / self.scale)
         times = {"refresh": format_duration(refresh_s), "timeout": format_duration(timeout_s)}
         own = {"durability": "os", "gates": True, "resume": "0s", "log": {"level": "info", "format": "json"}}
+        if tolerance.detection > 0:
+            times |= detector_times(max(SUSPECT_LEAST_S, tolerance.detection / self.scale))
         return {**self.common_options(), **times, **own}
 
     def common_options(self) -> dict[str, Any]:

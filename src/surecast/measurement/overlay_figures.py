@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from surecast.measurement.measured_events import MeasuredEvents
-from surecast.measurement.measurement_plan import REFRESH_LEAST_S
+from surecast.measurement.measurement_plan import REFRESH_LEAST_S, SUSPECT_LEAST_S
 from surecast.measurement.workload_drive import Measured
 from surecast.protocol.overlay.overlay_plan import scheme_parts
 from surecast.report import ReportBuilder
@@ -82,29 +82,35 @@ def add_overlay_figures(builder: ReportBuilder, measured: Measured, duration_s: 
 
 
 def warn_of_times(builder: ReportBuilder, measured: Measured) -> None:
-    """Warns where the machine's own times, scaled, are no small part of a repair or a deadline."""
+    """Warns where the machine's own times, scaled, are no small part of a repair or a deadline.
+
+    A process is started ahead, to be up when it is to be; what its start takes matters to repairs of brokers alone.
+    """
     plan = measured.plan
     overlay = plan.system.overlay
     repairs = {f"broker {each.name}": each.failures.mttr_s for each in overlay.brokers if each.failures is not None}
+    starts = {} if plan.freezes else {f"the mean repair of {what}": time_s for what, time_s in repairs.items()}
     repairs |= {f"link {each.name}": each.failures.mttr_s for each in overlay.links if each.failures is not None}
     limits = {f"the mean repair of {what}": time_s for what, time_s in repairs.items()}
     limits |= {
         f"the deadline of {each.name}": each.deadline_s for each in plan.system.publishers if each.deadline_s < math.inf
     }
-    if not limits:
-        return
-    own = {"suspicion": measured.suspect_s}
-    if repairs and not plan.freezes:
-        own["start-up"] = measured.start_up_s
-    shortest = min(limits, key=lambda what: limits[what])
-    for name, time_s in own.items():
+    for name, time_s, short in (("suspicion", measured.suspect_s, limits), ("start-up", measured.start_up_s, starts)):
+        shortest = min(short, key=short.__getitem__, default="")
         scaled_s = time_s * plan.scale
-        if scaled_s > _SHARE_MAX * limits[shortest]:
+        if shortest and scaled_s > _SHARE_MAX * short[shortest]:
             builder.warn(
                 f"{name} takes {time_s:.2g} s, {scaled_s:.3g} s of the scenario's time, which is more than a tenth of "
-                f"{shortest}, {limits[shortest]:.4g} s: use a time scale of "
-                f"{_SHARE_MAX * limits[shortest] / time_s:.2g} or less"
+                f"{shortest}, {short[shortest]:.4g} s: use a time scale of "
+                f"{_SHARE_MAX * short[shortest] / time_s:.2g} or less"
             )
+    detection_s = plan.system.delivery.fault_tolerance.detection
+    if 0 < detection_s < SUSPECT_LEAST_S * plan.scale:
+        builder.warn(
+            f"neighbours are suspected after {SUSPECT_LEAST_S:g} s, {SUSPECT_LEAST_S * plan.scale:.4g} s of the "
+            f"scenario's time, and not after {detection_s:.4g} s: use a time scale of "
+            f"{detection_s / SUSPECT_LEAST_S:.2g} or less"
+        )
 
 
 def warn_of_expiries(builder: ReportBuilder, measured: Measured, outcomes: Sequence[MeasuredEvents]) -> None:

@@ -183,6 +183,16 @@ def test_a_plan_that_cannot_be_is_refused_and_nothing_is_written(
     assert not (tmp_path / "o.yaml").exists()
 
 
+def test_a_plan_has_the_times_of_the_scenario(surecast_overlay: Run, repository: Path, tmp_path: Path) -> None:
+    example = repository / "examples" / "reliability-tree.yaml"
+    for name, settings in (("default", []), ("own", ["--set", "delivery.fault_tolerance.detection=200ms"])):
+        done = surecast_overlay("plan", example, "--out", f"{name}.yaml", *settings)
+        assert done.returncode == 0, done.stderr
+    default, own = (load_overlay(tmp_path / f"{name}.yaml") for name in ("default", "own"))
+    assert (default.suspect, default.ping, default.refresh, default.timeout) == (0.5, 0.1, 60.0, 180.0)
+    assert (own.suspect, own.ping, own.refresh) == (0.2, 0.05, 60.0)
+
+
 def test_brokers_on_several_machines_have_the_usual_ports(tmp_path: Path) -> None:
     hosts = {"b1": "10.0.0.1", "b2": "10.0.0.2"}
     overlay = write_overlay(tmp_path / "o.yaml", "chain", CHAIN, hosts=hosts, certificates=Path("certs"))

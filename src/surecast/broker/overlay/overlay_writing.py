@@ -13,15 +13,28 @@ from surecast.broker.overlay.overlay_file import OVERLAY_FILE, OverlayFile, chec
 from surecast.broker.private import make_private, write_private
 from surecast.broker.replica.addresses import Address
 from surecast.documents.reading import parse_source, yaml_text
+from surecast.documents.units import format_duration
 from surecast.errors import ConfigurationError
 from surecast.protocol.overlay.overlay_plan import OverlayPlan
 
-__all__ = ["LINK_PORT", "write_overlay"]
+__all__ = ["LINK_PORT", "detector_times", "write_overlay"]
 
 LINK_PORT: Final = 7001
 """The port for links of a broker on a machine of its own."""
 _MQTT_PORT: Final = 1883
+_PING_MAX_S: Final = 0.1
+_PINGS: Final = 4
+"""A neighbour is suspected when it has missed so many pings."""
 _LOCALHOST: Final = "127.0.0.1"
+
+
+def detector_times(suspect_s: float) -> dict[str, str]:
+    """Returns the fields of an overlay's file with which a silent neighbour is suspected after a time.
+
+    >>> detector_times(0.2)
+    {'ping': '50ms', 'suspect': '0.2s'}
+    """
+    return {"ping": format_duration(min(_PING_MAX_S, suspect_s / _PINGS)), "suspect": format_duration(suspect_s)}
 
 
 def write_overlay(
