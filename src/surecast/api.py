@@ -104,6 +104,7 @@ def run(
     patience: str | float | None = None,
     kill_leader: Sequence[str | float] = (),
     freeze: bool = False,
+    client_processes: int | None = None,
     logs: str | Path | None = None,
     executed: str | Path | None = None,
     progress: Progress | None = None,
@@ -113,9 +114,10 @@ def run(
     `time_scale` seconds of the scenario pass in one of real time. `duration` and `warm_up` are the scenario's time, by
     default that of its experiment. `patience` is how long, in real time, a publisher sends an event again that is not
     acknowledged. At each time of `kill_leader` whoever leads is killed too. With `freeze`, brokers of an overlay are
-    frozen while they are down, not killed. `logs` is a new folder for the brokers'
-    event logs. `executed` is the file for a report of an overlay's run simulated again, with the same outages and
-    publications. A run of more than ten minutes that nobody asked for is refused.
+    frozen while they are down, not killed. The clients are in `client_processes` processes, by default as many as their
+    messages need. `logs` is a new folder for the brokers' event logs. `executed` is the file for a report of an
+    overlay's run simulated again, with the same outages and publications. A run of more than ten minutes
+    that nobody asked for is refused.
 
     >>> from surecast import Scenario, run
     >>> report = run(Scenario.load("examples/p2s.yaml"), duration="5s")  # doctest: +SKIP
@@ -134,6 +136,7 @@ def run(
         patience_s=seconds_of("`patience`", patience),
         leader_kills_s=[seconds_of("`kill_leader`", moment) for moment in kill_leader],
         freezes=freeze,
+        client_processes=client_processes,
     )
     if decided.real_s > LONG_S and time_scale is None and duration is None:
         raise ConfigurationError(

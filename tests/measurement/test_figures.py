@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from surecast.measurement import make_plan
+from surecast.measurement.client_share import Lateness
 from surecast.measurement.event_fates import EventFate, EventFates
 from surecast.measurement.faults import Crash
-from surecast.measurement.load_clients import Receiver
+from surecast.measurement.load_clients import Received
 from surecast.measurement.measured_events import LOST, count_out_of_order
 from surecast.measurement.measured_report import build_report
 from surecast.measurement.workload_drive import Measured
@@ -58,9 +59,7 @@ def made_up(steady: bool, lost: bool = False) -> Measured:
     if lost:
         dropped.pop(15)
     arrived = {n: taken[n] + 0.1 for n in taken if n % 10 != 5 and n != 99}
-    receiver = Receiver("subscriber s", ("t",), [], None, np.random.default_rng(1), SCALE, due, events.lifetime_s)
-    receiver.first.update(arrived)
-    receiver.first[99] = BEGAN + 60.0  # when the queues were emptied
+    receiver = Received("subscriber s", arrived | {99: BEGAN + 60.0})  # when the queues were emptied
     changes = {"subscriber s": [(BEGAN, True), (BEGAN + 5.0, False)]}
     event_fates = EventFates(taken, {"subscriber s": dropped}, changes)
     answers = [BEGAN + 0.05 * i for i in range(201) if not 60 <= i < 80]
@@ -152,3 +151,21 @@ def test_what_comes_before_its_turn_is_out_of_order() -> None:
     moved = receiver.first.pop(31)
     receiver.first[31] = moved
     assert count_out_of_order(measured) == [1]
+
+
+def test_what_processes_of_clients_were_late_by_is_said_of_each() -> None:
+    measured = made_up(steady=True)
+    measured.lateness = [Lateness(60, 0.001, 0.002, 500, 0, 0.004), Lateness(40, 0.02, 0.3, 500, 6, 0.07)]
+    report = build_report(measured)
+    assert [note for note in report.info.notes if note.startswith("client process 1 of 2: 60 events")]
+    (late,) = [note for note in report.info.notes if note.startswith("client process 2 of 2")]
+    assert "one in a hundred 0.02 s late or more, the latest 0.3 s" in late
+    assert "6 of 500 wake-ups came more than 0.05 s late, the latest 0.07 s" in late
+    # A deadline is 2 s, 0.2 s of real time: a twentieth of it is 0.01 s.
+    assert [warning for warning in report.info.warnings if warning.startswith("client process")] == [
+        "client process 2 of 2 fell behind: one of its events in a hundred was sent 0.2 s late or more, in the "
+        "scenario's time; use a lower time scale or rate, or more client processes",
+        "client process 2 of 2 was late: more than one in a hundred of its wake-ups came more than 0.5 s late, in the "
+        "scenario's time, and it has noticed arrivals so much late; use a lower time scale or rate, or more client "
+        "processes",
+    ]

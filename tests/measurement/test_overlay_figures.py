@@ -11,7 +11,7 @@ from tests.measurement.test_overlay_runs import system_of
 from surecast.measurement import make_plan
 from surecast.measurement.event_fates import EventFates
 from surecast.measurement.faults import Crash
-from surecast.measurement.load_clients import Receiver
+from surecast.measurement.load_clients import Received
 from surecast.measurement.measured_events import LOST
 from surecast.measurement.measured_report import build_report
 from surecast.measurement.overlay_processes import BrokerCounts
@@ -30,9 +30,8 @@ def made_up(deadline: str = "2s", never: int = 5, **sections: str) -> Measured:
     for who in plan.system.subscribers:
         topics = [place for place, topic in enumerate(plan.system.topics) if topic.name in who.topics]
         wanted = np.flatnonzero(np.isin(plan.events.topic, topics)).tolist()
-        receiver = Receiver(who.name, who.topics, [], None, np.random.default_rng(1), 1.0, due, plan.events.lifetime_s)
-        receiver.first.update({n: float(due[n]) + 0.01 for n in (wanted[never:] if who.name == "far" else wanted)})
-        receivers.append(receiver)
+        came = {n: float(due[n]) + 0.01 for n in (wanted[never:] if who.name == "far" else wanted)}
+        receivers.append(Received(who.name, came))
     crashes = [Crash(2, BEGAN + 4.0, False, BEGAN + 7.0), Crash(2, BEGAN + 15.0, False), Crash(3, BEGAN - 1.0, False)]
     return Measured(
         plan,

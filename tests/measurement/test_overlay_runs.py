@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from surecast.errors import ConfigurationError
 from surecast.measurement import RunPlan, make_plan, run_plan
 from surecast.measurement.overlay_processes import OverlayProcesses
 from surecast.report import QoSReport, check_accounts
-from surecast.scenario import Streams, System, build, parse_text
+from surecast.scenario import Streams, System, build, load_system, parse_text
 from surecast.simulation.reliability.compiled.traces import draw_trace
 
 DIAMOND = """
@@ -170,6 +171,29 @@ def test_options_that_do_not_fit_are_refused() -> None:
                            "subscribers: [{name: s, home: b, topics: [t]}]}}"))  # fmt: skip
     with pytest.raises(ConfigurationError, match="only brokers of an overlay are frozen"):
         make_plan(one, duration_s=5.0, freezes=True)
+
+
+def test_subscribers_of_an_overlay_come_and_go_while_brokers_fail_and_no_event_is_unaccounted_for(
+    repository: Path,
+) -> None:
+    changes = {"delivery.replication.replicas": 1, "availability.brokers.mtbf": "300s"}
+    system = load_system(repository / "examples" / "composed.yaml", changes)[1]
+    plan, report = run(system, 240.0, scale=12.0, client_processes=2)
+    assert plan.keeps_all
+    assert any(len(trace) for trace in plan.traces)
+    for name in ("ledger", "desk", "rep", "driver"):
+        assert report.value("count_dropped", name=name, detail="lost although acknowledged") == 0
+        assert report.value("count_on_time", name=name) > 0
+    for name in ("rep", "driver"):  # which join with a probability of 0.7 while they are away
+        assert report.value("count_dropped", name=name, detail="rejected while disconnected") > 0
+        assert 0.2 < report.value("availability", name=name) < 0.95
+    assert set(report.variants) == {"buffering", "probabilistic"}
+
+
+def test_a_run_that_cannot_be_simulated_again_is_refused_before_it_begins(repository: Path, tmp_path: Path) -> None:
+    system = load_system(repository / "examples" / "composed.yaml", {"delivery.replication.replicas": 1})[1]
+    with pytest.raises(ConfigurationError, match=r"`executed`: .* subscribers that stay connected"):
+        run_plan(make_plan(system, duration_s=5.0), executed=tmp_path / "executed.json")
 
 
 CLASSES = """

@@ -41,7 +41,6 @@ def system_of(*subscribers: Any, overlay: Any = ONE, **sections: Any) -> System:
             lambda: system_of(overlay=PAIR, delivery={"replication": {"replicas": 3}}),
             r"delivery\.replication\.replicas: 3: a broker of an overlay is one process",
         ),
-        (lambda: system_of(COMING, overlay=PAIR), r"workload\.subscribers\.connectivity: .* always connected"),
         (lambda: system_of(delivery={"coding": {}}), r"delivery\.coding"),
         (lambda: system_of(availability={"clients": {"mtbf": "1h", "mttr": "1min"}}), r"availability\.clients"),
         (lambda: system_of(workload=CLASSES | {"topics": ["t"], "publishers": [PUBLISHER]}), r"workload\.classes"),
@@ -77,7 +76,24 @@ def test_a_time_scale_is_a_positive_number(scale: float) -> None:
 
 def test_a_time_scale_that_no_client_keeps_up_with_is_refused_with_one_that_fits() -> None:
     with pytest.raises(AssumptionError, match="use a time scale of 500 or less"):
-        make_plan(system_of(), scale=501, duration_s=60)
+        make_plan(system_of(), scale=501, duration_s=60, client_processes=1)
+    with pytest.raises(AssumptionError, match="there are 3: use a time scale of"):
+        make_plan(system_of(), scale=1501, duration_s=60, client_processes=3)
+    assert make_plan(system_of(), scale=1500, duration_s=60, client_processes=3).client_processes == 3
+
+
+def test_there_are_as_many_client_processes_as_the_messages_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 4)
+    needed = {scale: make_plan(system_of(), scale=scale, duration_s=60).client_processes for scale in (500, 501, 2000)}
+    assert needed == {500: 1, 501: 2, 2000: 4}
+    with pytest.raises(AssumptionError, match="there are 4"):
+        make_plan(system_of(), scale=2001, duration_s=60)
+
+
+@pytest.mark.parametrize("number", [0, 17])
+def test_a_number_of_client_processes_that_cannot_be_is_refused(number: int) -> None:
+    with pytest.raises(ConfigurationError, match=f"`client_processes`: {number}: it must be 1 to 16"):
+        make_plan(system_of(), duration_s=60, client_processes=number)
 
 
 def test_times_of_a_run_must_make_sense() -> None:

@@ -43,6 +43,15 @@ def run(
         bool,
         typer.Option("--freeze", help="Freeze brokers of an overlay while they are down, in place of killing them."),
     ] = False,
+    client_processes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="NUMBER",
+            min=1,
+            help="Spread the clients over so many processes; by default as many as their messages need, up to one for "
+            "each processor.",
+        ),
+    ] = None,
     logs: Annotated[
         Path | None, typer.Option(help="Keep the brokers' event logs in this new folder, to learn from them.")
     ] = None,
@@ -77,6 +86,7 @@ def run(
                 patience=patience,
                 kill_leader=kill_leader or (),
                 freeze=freeze,
+                client_processes=client_processes,
                 logs=logs,
                 executed=executed,
                 progress=progress,

@@ -1,7 +1,7 @@
 """The fate of each event, from the event logs of all processes together.
 
 Every replica of a group logs what it applies, and nothing while it is down; together their logs are complete. The log
-of a single broker is complete by itself.
+of a single broker is complete by itself, and so is that of each broker of an overlay for its own clients.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class EventFate:
 
 @dataclass(slots=True)
 class EventFates:
-    """`taken` has when the broker took each event over, and `fates` what became of it by client and event.
+    """`accepted` has when the first broker took each event over, `reached` when each of them did, in their order, and
+    `fates` what became of it by client and event.
 
     `changes` has the times at which clients came (True) and went; `missing_records` counts what could not be logged.
     """
@@ -38,6 +39,7 @@ class EventFates:
     fates: dict[str, dict[int, EventFate]] = field(default_factory=dict)
     changes: dict[str, list[tuple[float, bool]]] = field(default_factory=dict)
     missing_records: int = 0
+    reached: list[dict[int, float]] = field(default_factory=list)
 
     def of(self, client: str) -> Mapping[int, EventFate]:
         """Returns the fates of the events for one client."""
@@ -63,20 +65,26 @@ def stamp(time_s: float) -> int:
     return round(time_s * 1e6)
 
 
-def read_fates(folders: Sequence[Path], events: Mapping[int, int]) -> EventFates:
-    """Reads the logs in these folders. `events` has the number of the event with a stamp; others do not count."""
-    event_fates, starts = EventFates(), []
+def read_fates(folders: Sequence[Path], events: Mapping[int, int], *, are_replicas: bool = False) -> EventFates:
+    """Reads the logs in these folders, of the replicas of a group or of brokers with clients of their own. `events` has
+    the number of the event with a stamp; others do not count."""
+    event_fates = EventFates()
     for folder in folders:
+        event_fates.reached.append({})
         offset = 0
+        starts, clients = list[float](), dict[str, None]()
         while folder.is_dir() and (records := read_from(folder, offset, _STEP)):
             for record in records:
                 if record["type"] == "started":
                     starts.append(record["time"])
+                elif record["type"] == "connected":
+                    clients[record["client"]] = None
                 _note(record, events, event_fates)
             offset = int(records[-1]["offset"]) + 1
+        if not are_replicas:  # a crash ends all connections of a broker
+            for client in clients:
+                event_fates.changes[client] += [(moment, False) for moment in starts]
     for changes in event_fates.changes.values():
-        if len(folders) == 1:
-            changes += [(moment, False) for moment in starts]  # a crash ends all connections
         changes.sort()
     return event_fates
 
@@ -94,6 +102,7 @@ def _note(record: dict[str, Any], events: Mapping[int, int], event_fates: EventF
         if kind == "published":
             # Each broker of an overlay logs an event when it has it; the first one took it over.
             event_fates.accepted[number] = min(record["time"], event_fates.accepted.get(number, record["time"]))
+            event_fates.reached[-1].setdefault(number, record["time"])
         else:
             reason = record["reason"] if kind == "dropped" else kind
             event_fates.fates.setdefault(client, {}).setdefault(number, EventFate(reason, record["time"]))

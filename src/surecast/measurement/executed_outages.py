@@ -183,16 +183,7 @@ def simulate_executed(measured: Measured, outages: ExecutedOutages | None = None
     plan = measured.plan
     outages = executed_outages(measured) if outages is None else outages
     begin_s, end_s = window_of(measured)
-    events = plan.events
-    published = np.flatnonzero((measured.published_at > 0) & (events.time_s < end_s))
-    given = GivenRun(
-        outages.up,
-        outages.notices,
-        [
-            GivenPublication(float(events.time_s[i]), int(events.publisher[i]), int(events.topic[i]))
-            for i in published.tolist()
-        ],
-    )
+    given = GivenRun(outages.up, outages.notices, _publications(measured, begin_s, end_s))
     scheme = plan.system.delivery.fault_tolerance.scheme
     options = Options(retransmission_s=0.0, drain_s=max(0.0, outages.end_s - end_s), keeps_fates=True)
     return simulate_world(
@@ -204,6 +195,20 @@ def simulate_executed(measured: Measured, outages: ExecutedOutages | None = None
         options=options,
         given=given,
     )
+
+
+def _publications(measured: Measured, begin_s: float, end_s: float) -> list[GivenPublication]:
+    """Returns what was published, when it was sent; but not on the other side of an end of the measured window."""
+    events = measured.plan.events
+    due_s = events.time_s
+    published = np.flatnonzero((measured.published_at > 0) & (due_s < end_s))
+    sent_s = np.maximum(due_s, (measured.sent_at - measured.began) * measured.plan.scale)
+    last_s = np.where(due_s < begin_s, np.nextafter(begin_s, 0.0), np.nextafter(end_s, 0.0))
+    times_s = np.minimum(sent_s, last_s)[published]
+    return [
+        GivenPublication(time_s, int(events.publisher[number]), int(events.topic[number]))
+        for time_s, number in sorted(zip(times_s.tolist(), published.tolist(), strict=True))
+    ]
 
 
 def executed_report(measured: Measured) -> QoSReport:

@@ -20,7 +20,7 @@ from surecast.client.group_client import split_address
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish
 from surecast.scenario.distributions import Distribution
 
-__all__ = ["BrokerLink", "DirectLink", "KeenLink", "Receiver", "number_of", "pack_event"]
+__all__ = ["BrokerLink", "DirectLink", "KeenLink", "Received", "Receiver", "number_of", "pack_event"]
 
 _PAUSE_S: Final = 0.02
 _ANSWER_S: Final = 5.0
@@ -181,6 +181,18 @@ class _Taker(Client):
 
 
 @dataclass(slots=True)
+class Received:
+    """What a subscriber has got: the real time at which each event was there for the first time, in the order of
+    arrival; what had expired when its turn came; how often it was given an event again, and lost its connection."""
+
+    client_id: str
+    first: dict[int, float] = field(default_factory=dict)
+    expired: set[int] = field(default_factory=set)
+    duplicates: int = 0
+    fail_overs: int = 0
+
+
+@dataclass(slots=True)
 class Receiver:
     """A subscriber: a session that outlives its connections, which it opens and closes as `switch` says.
 
@@ -188,11 +200,10 @@ class Receiver:
     over; what is left of that when it disconnects is made up for afterwards. `due` are the real times at which events
     are published: the transmission of one that waited begins when the one before ends, however long the broker takes to
     send it. `window` is how many the broker may send ahead; one of these whose `lifetime_s` is over when its turn comes
-    has expired, as it would have at the broker. `first` has the real time at which each event was there for the first
-    time, in the order of arrival.
+    has expired, as it would have at the broker.
     """
 
-    client_id: str
+    received: Received
     topics: tuple[str, ...]
     addresses: Sequence[str]
     service: Distribution | None
@@ -201,10 +212,6 @@ class Receiver:
     due: NDArray[np.float64]
     lifetime_s: NDArray[np.float64]
     window: int = 16
-    first: dict[int, float] = field(default_factory=dict)
-    expired: set[int] = field(default_factory=set)
-    duplicates: int = 0
-    fail_overs: int = 0
     last_at: float = 0.0
     is_subscribed: asyncio.Event = field(default_factory=asyncio.Event)
     _on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -242,7 +249,7 @@ class Receiver:
             slow = self.service is not None and not self._hurries
             client = _Taker(
                 *hosts[index],
-                client_id=self.client_id,
+                client_id=self.received.client_id,
                 keep_alive_s=_KEEP_ALIVE_S,
                 clean_start=False,
                 properties=Properties(session_expiry_s=_SESSION_S, receive_maximum=self.window if slow else None),
@@ -255,7 +262,7 @@ class Receiver:
                     await self._take(client, slow)
             except ClientError:
                 if self._on.is_set():
-                    self.fail_overs += 1
+                    self.received.fail_overs += 1
                     index = (index + 1) % len(hosts)
                     await asyncio.sleep(_PAUSE_S)
             finally:
@@ -276,13 +283,13 @@ class Receiver:
         message = await client.message()
         now = time.time()
         self.last_at = now
-        number = number_of(message.payload)
+        received, number = self.received, number_of(message.payload)
         if is_over:
-            self.expired.add(number)
-        elif number in self.first:
-            self.duplicates += 1
+            received.expired.add(number)
+        elif number in received.first:
+            received.duplicates += 1
         else:
-            self.first[number] = now
+            received.first[number] = now
 
     async def _serve(self, client: _Taker, number: int) -> bool:
         """Waits for the time of transmission; where the connection ends meanwhile, the rest is kept for later.

@@ -83,12 +83,14 @@ def outcomes_of(measured: Measured, index: int) -> MeasuredEvents:
     chosen = np.flatnonzero(inside & np.isin(plan.events.topic, topics))
     event_fates, fates = measured.event_fates, measured.event_fates.of(receiver.client_id)
     comes_and_goes = who.name in plan.mechanisms
+    # What comes and goes meets an event when its own broker has it, however long that was on its way.
+    at_home = event_fates.reached[who.home] if comes_and_goes and plan.overlay is not None else event_fates.accepted
     size = len(chosen)
     delay, response, sojourn = np.full(size, math.nan), np.full(size, math.nan), np.zeros(size)
     met_on, reasons, unrecorded = np.ones(size, dtype=np.bool_), [], []
     for row, number in enumerate(chosen.tolist()):
         published = float(measured.published_at[number])
-        accepted_at = event_fates.accepted.get(number, published)
+        accepted_at = at_home.get(number, event_fates.accepted.get(number, published))
         arrived = receiver.first.get(number)
         fate = fates.get(number)
         over = published + float(plan.events.lifetime_s[number]) / plan.scale

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import OverloadError
+from surecast.measurement.client_share import LATE_S
 from surecast.measurement.faults import OUTAGE_LEAST_S, Outage, find_down_times, find_outages
 from surecast.measurement.measured_events import (
     LOST,
@@ -35,6 +36,7 @@ BATCHES: Final = 10
 QUANTILES: Final = (0.5, 0.9, 0.95, 0.99)
 GROUP_QUANTILES: Final = (0.5, 0.95)
 _LATE_SHARE: Final = 0.05
+_LATE_SAMPLES: Final = 0.01
 _LATE_S: Final = 0.1
 _START_UP_FACTOR: Final = 5.0
 
@@ -376,13 +378,30 @@ def _warn(builder: ReportBuilder, measured: Measured, outcomes: Sequence[Measure
         builder.warn(problem)
     if measured.event_fates.missing_records:
         builder.warn(f"{measured.event_fates.missing_records} records of the event log could not be written")
-    sent = measured.sent_at > 0
-    behind_s = (measured.sent_at - measured.published_at)[sent]
-    if len(behind_s) and (worst := float(np.quantile(behind_s, 0.99)) * plan.scale) > _allowed_s(measured):
-        builder.warn(
-            f"the clients fell behind: one event in a hundred was sent {worst:.3g} s late or more, in the scenario's "
-            "time; use a lower time scale or rate"
+    _warn_of_lateness(builder, measured)
+
+
+def _warn_of_lateness(builder: ReportBuilder, measured: Measured) -> None:
+    """Says how late each process of clients was, and warns where that matters to what was measured."""
+    scale, allowed_s = measured.plan.scale, _allowed_s(measured)
+    remedy = "use a lower time scale or rate, or more client processes"
+    for number, late in enumerate(measured.lateness, 1):
+        who = f"client process {number} of {len(measured.lateness)}"
+        builder.note(
+            f"{who}: {late.published} events sent, one in a hundred {late.published_p99_s:.2g} s late or more, the "
+            f"latest {late.published_max_s:.2g} s; {late.late_samples} of {late.samples} wake-ups came more than "
+            f"{LATE_S:g} s late, the latest {late.sample_max_s:.2g} s; these are real times"
         )
+        if late.published_p99_s * scale > allowed_s:
+            builder.warn(
+                f"{who} fell behind: one of its events in a hundred was sent {late.published_p99_s * scale:.3g} s late "
+                f"or more, in the scenario's time; {remedy}"
+            )
+        if late.late_samples > _LATE_SAMPLES * late.samples and LATE_S * scale > allowed_s:
+            builder.warn(
+                f"{who} was late: more than one in a hundred of its wake-ups came more than {LATE_S * scale:.3g} s "
+                f"late, in the scenario's time, and it has noticed arrivals so much late; {remedy}"
+            )
 
 
 def _warn_of_start_up(builder: ReportBuilder, measured: Measured) -> None:

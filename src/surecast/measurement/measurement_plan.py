@@ -7,6 +7,7 @@ from: the same publications and the same connected periods, whatever becomes of 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from surecast.documents.units import format_duration
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction import find_mechanisms
-from surecast.protocol.overlay.overlay_plan import OverlayPlan
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.plan_of_system import plan_of_system
 from surecast.scenario.group import Group, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
@@ -34,6 +35,7 @@ Ints = NDArray[np.int64]
 
 EVENT_RATE_MAX: Final = 2_000.0
 """Deliveries and publications per second of real time that the clients of one process keep up with."""
+CLIENT_PROCESSES_MAX: Final = 16
 EVENTS_MAX: Final = 2_000_000
 CLIENTS_MAX: Final = 2_000
 LINKS_MAX: Final = 200
@@ -68,6 +70,7 @@ class RunPlan:
     times at which each process fails and is repaired, in turn, beginning up; `leader_kills_s` are further times at
     which whoever leads is killed, and started again at once. Of an overlay there are its plan, and the times at which
     each link is cut and opened again, in turn; with `freezes` its brokers are frozen when they fail, not killed.
+    The clients are spread over `client_processes` processes; a single one is that of the run itself.
     """
 
     system: System
@@ -85,6 +88,7 @@ class RunPlan:
     overlay: OverlayPlan | None = None
     link_traces: tuple[Floats, ...] = ()
     freezes: bool = False
+    client_processes: int = 1
 
     @property
     def end_s(self) -> float:
@@ -121,9 +125,15 @@ class RunPlan:
         return tuple(i for i, s in enumerate(self.system.subscribers) if s.name not in self.mechanisms)
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether every event that was acknowledged arrives in the end, unless the home broker of a subscriber says
+        otherwise: nothing expires or is lost on its way."""
+        return scheme_parts(self.scheme).custody and not np.isfinite(self.events.lifetime_s).any()
+
+    @property
     def broker_variant(self) -> str:
         """The variant under which the figures of the broker as a group are reported."""
-        if is_replicated(self.system):
+        if self.overlay is None and is_replicated(self.system):
             return self.group.label
         variants = [self.variant(subscriber) for subscriber in self.system.subscribers]
         return self.scheme if self.scheme in variants else variants[0]
@@ -213,6 +223,7 @@ def make_plan(
     patience_s: float | None = None,
     leader_kills_s: Sequence[float] = (),
     freezes: bool = False,
+    client_processes: int | None = None,
 ) -> RunPlan:
     """Decides a run, or refuses it with the reason: a field that a real broker has nothing for, or too much of it.
 
@@ -247,7 +258,7 @@ def make_plan(
     own = system.seed if seed is None else seed
     streams, end_s = Streams(own), early + whole
     mechanisms = _mechanisms(system)
-    _check_load(system, scale, end_s)
+    processes = _client_processes(system, scale, end_s, client_processes)
     overlay = _overlay_plan(system) if len(system.overlay.brokers) > 1 else None
     if freezes and overlay is None:
         raise ConfigurationError("`freeze`: only brokers of an overlay are frozen; this run has one broker")
@@ -276,6 +287,7 @@ def make_plan(
             for link in system.overlay.links
         ),
         freezes,
+        processes,
     )
 
 
@@ -318,11 +330,6 @@ def _check_overlay(system: System) -> None:
             f"delivery.replication.replicas: {system.delivery.replication.replicas}: a broker of an overlay is one "
             "process, not a group; write 1"
         )
-    if any(subscriber.connectivity is not None for subscriber in system.subscribers):
-        raise AssumptionError(
-            "workload.subscribers.connectivity: subscribers of several brokers are always connected in a run; leave it "
-            "out, or predict and simulate it"
-        )
 
 
 def _check_classes(system: System) -> None:
@@ -343,25 +350,39 @@ def _check_classes(system: System) -> None:
         raise AssumptionError(f"workload.clients: {len(workload.clients)}; a run has {CLIENTS_MAX} at most")
 
 
-def _check_load(system: System, scale: float, end_s: float) -> None:
-    """Refuses more events than the clients of one process send and take."""
+def _client_processes(system: System, scale: float, end_s: float, wanted: int | None) -> int:
+    """Returns how many processes the clients need, or the wanted number; refuses more events than they send and
+    take."""
     rate = sum(p.rate_per_s for p in system.publishers)
     deliveries = sum(_rate_for(system, s) for s in system.subscribers)
+    most = max(1, os.cpu_count() or 1)
     if system.class_workload is not None:
         # An event goes to each client once at most; how many want it depends on the filters.
         rate = float(system.class_workload.publication_rate_per_s.sum())
         deliveries = 2.0 * float(system.class_workload.subscription_rate_per_s.sum())
-    if (rate + deliveries) * scale > EVENT_RATE_MAX:
-        fits = EVENT_RATE_MAX / (rate + deliveries)
+        most = 1
+    if wanted is not None and not 1 <= wanted <= (CLIENT_PROCESSES_MAX if system.class_workload is None else 1):
+        reason = (
+            f"it must be 1 to {CLIENT_PROCESSES_MAX}"
+            if system.class_workload is None
+            else "clients of filter classes are in one process"
+        )
+        raise ConfigurationError(f"`client_processes`: {wanted}: {reason}")
+    needed = max(1, math.ceil((rate + deliveries) * scale / EVENT_RATE_MAX))
+    most = most if wanted is None else wanted
+    if needed > most:
+        fits = most * EVENT_RATE_MAX / (rate + deliveries)
         raise AssumptionError(
             f"workload: {rate:.6g} events/s, {deliveries:.6g} deliveries/s and a time scale of {scale:g} make "
             f"{(rate + deliveries) * scale:.6g} messages per second; the clients of a run keep up with "
-            f"{EVENT_RATE_MAX:g}: " + (f"use a time scale of {fits:.3g} or less" if fits >= 1 else "lower the rates")
+            f"{EVENT_RATE_MAX:g} in each process, and there are {most}: "
+            + (f"use a time scale of {fits:.3g} or less" if fits >= 1 else "lower the rates")
         )
     if rate * end_s > EVENTS_MAX:
         raise AssumptionError(
             f"experiment.duration: {rate * end_s:.3g} events; a run has {EVENTS_MAX:,} at most: make it shorter"
         )
+    return needed if wanted is None else wanted
 
 
 def _rate_for(system: System, subscriber: Subscriber) -> float:

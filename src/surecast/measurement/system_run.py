@@ -29,6 +29,7 @@ def run_system(
     patience_s: float | None = None,
     leader_kills_s: Sequence[float] = (),
     freezes: bool = False,
+    client_processes: int | None = None,
     logs: Path | None = None,
     progress: Progress | None = None,
 ) -> QoSReport:
@@ -38,8 +39,9 @@ def run_system(
     by default that of its experiment. `patience_s` is how long, in real time, a publisher sends an event again that is
     not acknowledged: by default not at all with one process, and 5 s with a group. At `leader_kills_s`, in the
     scenario's time, whoever leads is killed and started again, beside the failures of the scenario. With `freezes`,
-    brokers of an overlay are frozen while they are down, not killed. `logs` is a new
-    folder for the event logs of the broker, or of each replica, which are deleted otherwise.
+    brokers of an overlay are frozen while they are down, not killed. The clients are in `client_processes` processes,
+    by default as many as their messages need. `logs` is a new folder for the event logs of the broker, or of each
+    replica, which are deleted otherwise.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -59,6 +61,7 @@ def run_system(
         patience_s=patience_s,
         leader_kills_s=leader_kills_s,
         freezes=freezes,
+        client_processes=client_processes,
     )
     return run_plan(plan, logs=logs, progress=progress)
 
@@ -70,10 +73,12 @@ def run_plan(
 
     `executed` is where to save the simulation of the very run, with its outages as they were executed.
     """
-    if executed is not None and (plan.overlay is None or plan.system.class_workload is not None or plan.freezes):
+    if executed is not None and (
+        plan.overlay is None or plan.system.class_workload is not None or plan.freezes or plan.mechanisms
+    ):
         raise ConfigurationError(
             "`executed`: the outages of a run are simulated again for overlays whose brokers are killed, with "
-            "publishers and subscribers; leave it out"
+            "publishers, and subscribers that stay connected; leave it out"
         )
     if logs is not None and logs.exists() and (not logs.is_dir() or any(logs.iterdir())):
         raise ConfigurationError(f"{logs}: the event logs need a new folder, or an empty one")

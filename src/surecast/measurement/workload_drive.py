@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from surecast.broker.event_observer import DEADLINE_PROPERTY, PUBLICATION_PROPERTY
 from surecast.errors import OverloadError, SurecastError
-from surecast.measurement.event_fates import EventFates, read_fates, stamp
+from surecast.measurement.client_processes import Clients, open_clients
+from surecast.measurement.client_share import Lateness, Share, ShareResult, stamps_of
+from surecast.measurement.event_fates import EventFates, read_fates
 from surecast.measurement.faults import (
     Crash,
     Probe,
@@ -27,19 +27,19 @@ from surecast.measurement.faults import (
     freeze_and_thaw,
     kill_leader,
 )
-from surecast.measurement.load_clients import BrokerLink, DirectLink, KeenLink, Receiver, pack_event
-from surecast.measurement.measurement_plan import LINKS_MAX, RunPlan, client_of, topic_of
+from surecast.measurement.load_clients import Received
+from surecast.measurement.measurement_plan import RunPlan
 from surecast.measurement.overlay_processes import BrokerCounts, LinkChange, OverlayProcesses
 from surecast.measurement.processes import Processes, start_processes
-from surecast.protocol.mqtt import Properties
-from surecast.scenario.streams import Streams
 
 __all__ = ["Measured", "RunInterrupted", "interruptible", "measure", "run_folder"]
 
 Progress = Callable[[int, int], None]
+Times: TypeAlias = np.ndarray[tuple[int], np.dtype[np.float64]]
 _TICK_S: Final = 0.2
-_SETTLE_S: Final = 0.5
 _IDLE_S: Final = 0.3
+_AHEAD_S: Final = 0.5
+"""Several processes are told so much ahead when the run begins."""
 _DRAIN_S: Final = 20.0
 _UNTAKEN: Final = 0.0
 _FOLLOW_S: Final = 0.25
@@ -55,17 +55,17 @@ class Measured:
     arrives later was queued. Of an overlay, `counts` has what each broker has counted, `suspect_s` the silence after
     which a neighbour is taken for down, and `collected` when nothing was underway any more; `gate_changes` are the cuts
     that were made and ended, `link_changes` what brokers found of their links. `publisher_ups` are the times at which
-    connections of publishers were made, with the home broker.
+    connections of publishers were made, with the home broker. `lateness` is that of each process with clients.
     """
 
     plan: RunPlan
     began: float
     ended: float
     cut: float
-    published_at: np.ndarray[tuple[int], np.dtype[np.float64]]
-    sent_at: np.ndarray[tuple[int], np.dtype[np.float64]]
-    acknowledged_at: np.ndarray[tuple[int], np.dtype[np.float64]]
-    receivers: list[Receiver]
+    published_at: Times
+    sent_at: Times
+    acknowledged_at: Times
+    receivers: list[Received]
     event_fates: EventFates
     crashes: list[Crash]
     start_up_s: float
@@ -80,6 +80,7 @@ class Measured:
     gate_changes: list[tuple[tuple[str, str], float, bool]] = field(default_factory=list)
     link_changes: list[LinkChange] = field(default_factory=list)
     publisher_ups: list[tuple[int, float]] = field(default_factory=list)
+    lateness: list[Lateness] = field(default_factory=list)
 
 
 class RunInterrupted(SurecastError):  # noqa: N818 - what happened, not that it is an error
@@ -155,52 +156,16 @@ class _Drive:
         self.plan, self.processes, self.progress = plan, processes, progress
         self.start_up = StartUp(start_up_s, len(processes.numbers))
         self.overlay = processes if isinstance(processes, OverlayProcesses) else None
-        streams, system = Streams(plan.seed), plan.system
-        size = len(plan.events)
-        self.published_at, self.sent_at, self.acknowledged_at = np.zeros(size), np.zeros(size), np.zeros(size)
-        self.receivers = [
-            Receiver(
-                client_of("subscriber", s.name),
-                tuple(topic_of(topic) for topic in s.topics),
-                processes.addresses_for(s.home),
-                s.service,
-                streams.generator("run 0/service", s.name),
-                plan.scale,
-                self.published_at,
-                plan.events.lifetime_s / plan.scale,
-            )
-            for s in system.subscribers
-        ]
-        self.links = self._links()
+        addresses = tuple(processes.addresses)
+        self.shares = [Share(plan, i, plan.client_processes, addresses) for i in range(plan.client_processes)]
+        self.clients: list[Clients] = []
         asked = processes.addresses if self.overlay is None else []  # the run knows when brokers of an overlay are up
         self.probes = [Probe(a, f"probe {i}") for i, a in enumerate(asked, 1)]
         self.crashes: list[Crash] = []
-        self.stamps: dict[int, int] = {}
         self.problems: list[str] = []
         self._stopping = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: BaseException | None = None
-        self._publications: set[asyncio.Task[None]] = set()
-
-    def _links(self) -> list[BrokerLink]:
-        """Returns the connections of publishers; `link_of` has the place of each publisher's."""
-        plan, patience_s = self.plan, self.plan.patience_s
-        publishers = plan.system.publishers
-        if len(publishers) <= LINKS_MAX:
-            names = [(p.name, p.home) for p in publishers]
-            self.link_of = list(range(len(publishers)))
-        elif plan.overlay is None:
-            names = [(str(i), 0) for i in range(LINKS_MAX)]
-            self.link_of = [i % LINKS_MAX for i in range(len(publishers))]
-        else:
-            names = [(str(i), i) for i in range(len(plan.overlay.brokers))]
-            self.link_of = [p.home for p in publishers]
-        self.link_homes = [home for _, home in names]
-        links: list[BrokerLink] = []
-        for i, (name, home) in enumerate(names):
-            own, who = self.processes.addresses_for(home, i), client_of("publisher", name)
-            links.append(KeenLink(own, who, patience_s) if patience_s > 0 else DirectLink(own, who))
-        return links
 
     async def _follow_leader(self, end: float) -> None:
         """Keeps the publishers at whichever replica leads (`delivery.replication.entry`)."""
@@ -210,7 +175,7 @@ class _Drive:
             if leader and leader != current:
                 current = leader
                 address = self.processes.addresses[self.processes.numbers.index(leader)]
-                await asyncio.gather(*(link.move(address) for link in self.links))
+                await asyncio.gather(*(clients.move(address) for clients in self.clients))
             await asyncio.sleep(_FOLLOW_S)
 
     def stop(self) -> None:
@@ -232,11 +197,8 @@ class _Drive:
     async def run(self) -> Measured:
         """Runs everything, from the first subscription to the last message."""
         await self._set_up()
-        began = time.time()
+        began = time.time() + (_AHEAD_S if len(self.clients) > 1 else 0.0)
         end = began + self.plan.real_s
-        for receiver, (is_on, times) in zip(self.receivers, self.plan.switches, strict=True):
-            await receiver.switch(is_on)
-            self._spawn(self._switch(receiver, is_on, times, began, end))
         for number, trace in zip(self.processes.numbers, self.plan.traces, strict=True):
             changes = self._real(trace, began)
             if changes and self.plan.freezes and self.overlay is not None:
@@ -255,13 +217,12 @@ class _Drive:
             self._spawn(kill_leader(self.processes, when, self.crashes, self.plan.group.majority))
         if len(self.processes.numbers) > 1 and self.plan.group.entry == "leader":
             self._spawn(self._follow_leader(end))
-        faulty = len(self._tasks)
-        self._spawn(self._publish_all(began))
+        await asyncio.gather(*(clients.begin(began) for clients in self.clients))
         await self._wait(began, end)
         ended = min(time.time(), end)
         is_interrupted = self._stopping.is_set() and self._failed is None and ended < end
-        self._tasks[faulty].cancel()
-        await self._settle()
+        if self._failed is None:
+            await asyncio.gather(*(clients.settle() for clients in self.clients))
         cut = time.time()
         await self._end_faults()
         if self._failed is not None:
@@ -274,18 +235,17 @@ class _Drive:
 
     async def _set_up(self) -> None:
         """Creates all sessions and connects all publishers before the clock starts."""
-        for receiver in self.receivers:
-            await receiver.switch(True)
-            self._spawn(receiver.run())
+        self.clients = await open_clients(self.shares)
+        for clients in self.clients:
+            self._spawn(clients.failed())
         for probe in self.probes:
             self._spawn(probe.run())
         try:
             async with asyncio.timeout(60.0):
-                for receiver in self.receivers:
-                    await receiver.is_subscribed.wait()
+                await asyncio.gather(*(clients.subscribe() for clients in self.clients))
                 if self.overlay is not None:
                     await self.overlay.wait_for_demand()
-                await asyncio.gather(*(link.connect() for link in self.links))
+                await asyncio.gather(*(clients.connect() for clients in self.clients))
         except TimeoutError:
             raise OverloadError("the clients could not all connect within 60 s; is the machine overloaded?") from None
 
@@ -300,59 +260,12 @@ class _Drive:
         if self.progress is not None:
             self.progress(total, total)
 
-    async def _switch(self, receiver: Receiver, is_on: bool, times: Any, began: float, end: float) -> None:
-        for change in times.tolist():
-            due = began + change / self.plan.scale
-            if due >= end:
-                return
-            await asyncio.sleep(max(0.0, due - time.time()))
-            is_on = not is_on
-            await receiver.switch(is_on)
-
-    async def _publish_all(self, began: float) -> None:
-        """Publishes each event at its time, whatever becomes of those before it."""
-        events, system, last = self.plan.events, self.plan.system, 0
-        topics = [topic_of(topic.name) for topic in system.topics]
-        for number in range(len(events)):
-            due = began + float(events.time_s[number]) / self.plan.scale
-            wait_s = due - time.time()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
-            elif number % 50 == 0:
-                await asyncio.sleep(0)
-            last = max(last + 1, stamp(due))  # no two events have the same
-            self.stamps[last] = number
-            self.published_at[number] = last / 1e6
-            user = [(PUBLICATION_PROPERTY, f"{last / 1e6:.6f}")]
-            lifetime_s = float(events.lifetime_s[number]) / self.plan.scale
-            if lifetime_s < math.inf:
-                user.append((DEADLINE_PROPERTY, str(max(1, round(1000 * lifetime_s)))))  # in whole ones only
-            link = self.links[self.link_of[int(events.publisher[number])]]
-            task = asyncio.create_task(
-                self._publish(number, link, topics[int(events.topic[number])], Properties(user=tuple(user)))
-            )
-            self._publications.add(task)
-            task.add_done_callback(self._publications.discard)
-
-    async def _publish(self, number: int, link: BrokerLink, topic: str, properties: Properties) -> None:
-        self.sent_at[number] = time.time()
-        if await link.publish(topic, pack_event(number), properties):
-            self.acknowledged_at[number] = time.time()
-
-    async def _settle(self) -> None:
-        """Waits until each published event is acknowledged or given up, and has had the time to arrive."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.plan.patience_s + _SETTLE_S):
-                while self._publications:
-                    await asyncio.wait(list(self._publications))
-        await asyncio.sleep(_SETTLE_S)
-
     async def _end_faults(self) -> None:
         """Ends all faults and starts the processes that are down, so that they can be asked."""
-        receiving = len(self.receivers) + len(self.probes)
-        for task in self._tasks[receiving:]:
+        staying = len(self.clients) + len(self.probes)
+        for task in self._tasks[staying:]:
             task.cancel()
-        await asyncio.gather(*self._tasks[receiving:], return_exceptions=True)
+        await asyncio.gather(*self._tasks[staying:], return_exceptions=True)
         if self.overlay is not None:
             await asyncio.to_thread(self.overlay.heal)
         if self._failed is not None:
@@ -370,14 +283,22 @@ class _Drive:
 
     async def _collect(self, began: float, ended: float, cut: float, is_interrupted: bool) -> Measured:
         """Empties the queues, until nothing that was acknowledged is missing in the logs, and asks for the accounts."""
-        await asyncio.gather(*(receiver.hurry() for receiver in self.receivers))
+        await asyncio.gather(*(clients.hurry() for clients in self.clients))
+        stamps = {stamp: number for number, stamp in enumerate(stamps_of(self.plan, began).tolist())}
         until = time.time() + _DRAIN_S
         while True:
             begun = time.time()
-            while time.time() < until and max([begun, *(r.last_at for r in self.receivers)]) > time.time() - _IDLE_S:
+            while time.time() < until and max(begun, await self._last_at()) > time.time() - _IDLE_S:
                 await asyncio.sleep(_IDLE_S / 3)
-            event_fates = await asyncio.to_thread(read_fates, self.processes.log_folders, self.stamps)
-            if time.time() >= until or not await self._is_underway(event_fates):
+            event_fates = await asyncio.to_thread(
+                read_fates, self.processes.log_folders, stamps, are_replicas=self.plan.group.replicas > 1
+            )
+            results = await asyncio.gather(*(clients.result() for clients in self.clients))
+            published_at, sent_at, acknowledged_at, receivers = self._joined(results)
+            is_underway = self.overlay is not None and bool(await asyncio.to_thread(self.overlay.in_transit))
+            if self.overlay is None or self.plan.keeps_all:
+                is_underway = is_underway or self._is_missing(event_fates, acknowledged_at, receivers)
+            if time.time() >= until or not is_underway:
                 break
         accounts: list[dict[str, Any]] = []
         for number in self.processes.numbers:
@@ -395,10 +316,10 @@ class _Drive:
             began,
             ended,
             cut,
-            self.published_at,
-            self.sent_at,
-            self.acknowledged_at,
-            self.receivers,
+            published_at,
+            sent_at,
+            acknowledged_at,
+            receivers,
             event_fates,
             self.crashes,
             self.start_up.expected_s,
@@ -412,21 +333,28 @@ class _Drive:
             time.time(),
             overlay.gate_changes if overlay is not None else [],
             await asyncio.to_thread(overlay.link_changes) if overlay is not None else [],
-            [(home, up) for link, home in zip(self.links, self.link_homes, strict=True) for up in link.ups],
+            [each for result in results for each in result.ups],
+            [result.lateness for result in results],
         )
 
-    async def _is_underway(self, event_fates: EventFates) -> bool:
-        """Returns whether events may still arrive."""
-        if self.overlay is None:
-            return self._is_missing(event_fates)
-        return bool(await asyncio.to_thread(self.overlay.in_transit))
+    async def _last_at(self) -> float:
+        return max(await asyncio.gather(*(clients.last_at() for clients in self.clients)))
 
-    def _is_missing(self, event_fates: EventFates) -> bool:
+    def _joined(self, results: Sequence[ShareResult]) -> tuple[Times, Times, Times, list[Received]]:
+        """Returns what all clients have seen, by event and by subscriber."""
+        times = [np.zeros(len(self.plan.events)) for _ in range(3)]
+        for result in results:
+            for column, own in zip(times, (result.published_at, result.sent_at, result.acknowledged_at), strict=True):
+                column[result.events] = own
+        received = {place: each for result in results for place, each in result.receivers.items()}
+        return times[0], times[1], times[2], [received[place] for place in range(len(received))]
+
+    def _is_missing(self, event_fates: EventFates, acknowledged_at: Times, receivers: Sequence[Received]) -> bool:
         """Returns whether an acknowledged event has neither arrived nor been accounted for."""
         topics = self.plan.events.topic
         index = {topic.name: i for i, topic in enumerate(self.plan.system.topics)}
-        acknowledged = np.flatnonzero(self.acknowledged_at > _UNTAKEN)
-        for receiver, who in zip(self.receivers, self.plan.system.subscribers, strict=True):
+        acknowledged = np.flatnonzero(acknowledged_at > _UNTAKEN)
+        for receiver, who in zip(receivers, self.plan.system.subscribers, strict=True):
             wanted = np.isin(topics[acknowledged], [index[topic] for topic in who.topics])
             fates = event_fates.of(receiver.client_id)
             for number in acknowledged[wanted].tolist():
@@ -438,11 +366,10 @@ class _Drive:
 
     async def close(self) -> None:
         """Ends all clients."""
-        tasks = [*self._tasks, *self._publications]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(link.close() for link in self.links), return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(clients.close() for clients in self.clients), return_exceptions=True)
 
 
 def run_folder() -> tempfile.TemporaryDirectory[str]:

@@ -185,8 +185,8 @@ def test_a_plan_that_cannot_be_is_refused_and_nothing_is_written(
 
 def test_a_plan_has_the_times_of_the_scenario(surecast_overlay: Run, repository: Path, tmp_path: Path) -> None:
     example = repository / "examples" / "reliability-tree.yaml"
-    for name, settings in (("default", []), ("own", ["--set", "delivery.fault_tolerance.detection=200ms"])):
-        done = surecast_overlay("plan", example, "--out", f"{name}.yaml", *settings)
+    for name, changes in (("default", []), ("own", ["--set", "delivery.fault_tolerance.detection=200ms"])):
+        done = surecast_overlay("plan", example, "--out", f"{name}.yaml", *changes)
         assert done.returncode == 0, done.stderr
     default, own = (load_overlay(tmp_path / f"{name}.yaml") for name in ("default", "own"))
     assert (default.suspect, default.ping, default.refresh, default.timeout) == (0.5, 0.1, 60.0, 180.0)
