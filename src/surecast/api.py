@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from surecast.errors import AssumptionError, ConfigurationError
 
 if TYPE_CHECKING:
+    from surecast.measurement import TraceReplay
     from surecast.models import Method, Progress
     from surecast.planning.placement import PlacementPlan
     from surecast.report import Comparison, QoSReport, SideBySide
@@ -105,6 +106,7 @@ def run(
     kill_leader: Sequence[str | float] = (),
     freeze: bool = False,
     client_processes: int | None = None,
+    replay: TraceReplay | None = None,
     logs: str | Path | None = None,
     executed: str | Path | None = None,
     progress: Progress | None = None,
@@ -115,9 +117,9 @@ def run(
     default that of its experiment. `patience` is how long, in real time, a publisher sends an event again that is not
     acknowledged. At each time of `kill_leader` whoever leads is killed too. With `freeze`, brokers of an overlay are
     frozen while they are down, not killed. The clients are in `client_processes` processes, by default as many as their
-    messages need. `logs` is a new folder for the brokers' event logs. `executed` is the file for a report of an
-    overlay's run simulated again, with the same outages and publications. A run of more than ten minutes
-    that nobody asked for is refused.
+    messages need. `replay` is an availability trace whose components brokers fail as. `logs` is a new folder for the
+    brokers' event logs. `executed` is the file for a report of an overlay's run simulated again, with the same outages
+    and publications. A run of more than ten minutes that nobody asked for is refused.
 
     >>> from surecast import Scenario, run
     >>> report = run(Scenario.load("examples/p2s.yaml"), duration="5s")  # doctest: +SKIP
@@ -137,6 +139,7 @@ def run(
         leader_kills_s=[seconds_of("`kill_leader`", moment) for moment in kill_leader],
         freezes=freeze,
         client_processes=client_processes,
+        replay=replay,
     )
     if decided.real_s > LONG_S and time_scale is None and duration is None:
         raise ConfigurationError(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from surecast.cli.options import ReportOutput, ScenarioInput, TimeScale, takes_groups
+from surecast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from surecast.measurement import TraceReplay
 
 __all__ = ["run"]
 
@@ -52,6 +56,25 @@ def run(
             "each processor.",
         ),
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Let brokers fail when components of this availability trace did."),
+    ] = None,
+    trace_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="Its format: avt, fta, lanl or outages.")
+    ] = None,
+    trace_of: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BROKER=COMPONENT",
+            help="The component of the trace as which a broker fails; by default the first one that fits. May be "
+            "repeated.",
+        ),
+    ] = None,
+    trace_start: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When in the trace the run begins, such as 30d from its start."),
+    ] = None,
     logs: Annotated[
         Path | None, typer.Option(help="Keep the brokers' event logs in this new folder, to learn from them.")
     ] = None,
@@ -74,6 +97,7 @@ def run(
     from surecast.measurement import RunInterrupted
 
     output.check()
+    replay = _replay(trace, trace_format, trace_of or [], trace_start)
     scenario = source.load()
     try:
         with progress_bar("running") as progress:
@@ -87,6 +111,7 @@ def run(
                 kill_leader=kill_leader or (),
                 freeze=freeze,
                 client_processes=client_processes,
+                replay=replay,
                 logs=logs,
                 executed=executed,
                 progress=progress,
@@ -100,3 +125,25 @@ def run(
     output.finish(report, f"{heading}: the same seed gives the same workload and failures", logs, executed)
     if parameters["interrupted"]:
         raise typer.Exit(INTERRUPTED)
+
+
+def _replay(file: Path | None, kind: str | None, pairs: list[str], start: str | None) -> TraceReplay | None:
+    """Returns the trace that the options name; ConfigurationError where they do not fit together."""
+    from surecast.documents.units import seconds_of
+    from surecast.measurement import TraceReplay
+    from surecast.scenario.traces import TRACE_FORMATS
+
+    if file is None:
+        for option, value in (("--trace-format", kind), ("--trace-of", pairs), ("--trace-start", start)):
+            if value:
+                raise ConfigurationError(f"{option}: there is no trace; name its file with --trace")
+        return None
+    if kind is None:
+        raise ConfigurationError(f"--trace-format: name the format of {file}: {', '.join(TRACE_FORMATS)}")
+    components = {}
+    for pair in pairs:
+        broker, equals, component = pair.partition("=")
+        if not equals or not broker or not component:
+            raise ConfigurationError(f"--trace-of {pair}: write BROKER=COMPONENT, such as b-1=node7")
+        components[broker] = component
+    return TraceReplay(file, kind, components, seconds_of("--trace-start", start) or 0.0)

@@ -6,7 +6,8 @@ True
 """
 
 from surecast.measurement.measurement_plan import RunPlan, make_plan
+from surecast.measurement.replayed_traces import TraceReplay
 from surecast.measurement.system_run import run_plan, run_system
 from surecast.measurement.workload_drive import RunInterrupted
 
-__all__ = ["RunInterrupted", "RunPlan", "make_plan", "run_plan", "run_system"]
+__all__ = ["RunInterrupted", "RunPlan", "TraceReplay", "make_plan", "run_plan", "run_system"]

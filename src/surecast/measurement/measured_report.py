@@ -349,6 +349,9 @@ def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[
         f"{len(measured.crashes)} crashes, {int((measured.acknowledged_at > 0).sum())} events acknowledged; the "
         f"broker's accounts of {len(measured.accounts)} sessions were checked"
     )
+    if plan.components:
+        pairs = ", ".join(f"{broker} as {component}" for broker, component in plan.components.items())
+        builder.note(f"brokers fail when components of an availability trace did: {pairs}")
     _warn(builder, measured, outcomes)
     if measured.is_interrupted:
         builder.warn(f"interrupted: {end_s - begin_s:.4g} s of {plan.duration_s:.4g} s were measured")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from surecast.documents.units import format_duration
 from surecast.errors import AssumptionError, ConfigurationError
+from surecast.measurement.replayed_traces import TraceReplay, changes_of, replayed
 from surecast.prediction import find_mechanisms
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.plan_of_system import plan_of_system
@@ -25,6 +26,7 @@ from surecast.scenario.group import Group, group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Publisher, Subscriber, System
+from surecast.scenario.traces import AvailabilityTrace
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches
 from surecast.simulation.reliability.compiled.traces import draw_trace
 
@@ -70,7 +72,8 @@ class RunPlan:
     times at which each process fails and is repaired, in turn, beginning up; `leader_kills_s` are further times at
     which whoever leads is killed, and started again at once. Of an overlay there are its plan, and the times at which
     each link is cut and opened again, in turn; with `freezes` its brokers are frozen when they fail, not killed.
-    The clients are spread over `client_processes` processes; a single one is that of the run itself.
+    The clients are spread over `client_processes` processes; a single one is that of the run itself. `components` are
+    those of an availability trace as which brokers fail.
     """
 
     system: System
@@ -89,6 +92,7 @@ class RunPlan:
     link_traces: tuple[Floats, ...] = ()
     freezes: bool = False
     client_processes: int = 1
+    components: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def end_s(self) -> float:
@@ -224,6 +228,7 @@ def make_plan(
     leader_kills_s: Sequence[float] = (),
     freezes: bool = False,
     client_processes: int | None = None,
+    replay: TraceReplay | None = None,
 ) -> RunPlan:
     """Decides a run, or refuses it with the reason: a field that a real broker has nothing for, or too much of it.
 
@@ -259,6 +264,10 @@ def make_plan(
     streams, end_s = Streams(own), early + whole
     mechanisms = _mechanisms(system)
     processes = _client_processes(system, scale, end_s, client_processes)
+    windows: Mapping[str, AvailabilityTrace] = {}
+    if replay is not None:
+        _check_replay(system, group)
+        system, windows = replayed(system, replay, end_s)
     overlay = _overlay_plan(system) if len(system.overlay.brokers) > 1 else None
     if freezes and overlay is None:
         raise ConfigurationError("`freeze`: only brokers of an overlay are frozen; this run has one broker")
@@ -275,7 +284,9 @@ def make_plan(
         _events(system, mechanisms, streams, end_s),
         tuple(draw_switches(s.connectivity, streams, 0, s.name, end_s) for s in system.subscribers),
         mechanisms,
-        _traces(group, streams, system.overlay.brokers[0].name, end_s)
+        tuple(changes_of(windows[broker.name]) for broker in system.overlay.brokers)
+        if windows
+        else _traces(group, streams, system.overlay.brokers[0].name, end_s)
         if overlay is None
         else _of(system, streams, end_s),
         tuple(leader_kills_s),
@@ -288,6 +299,7 @@ def make_plan(
         ),
         freezes,
         processes,
+        {broker: trace.name for broker, trace in windows.items()},
     )
 
 
@@ -313,6 +325,17 @@ def _check(system: System) -> None:
             f"workload: {len(system.publishers) + len(system.subscribers)} publishers and subscribers; a run has "
             f"{CLIENTS_MAX} at most: lower the counts"
         )
+
+
+def _check_replay(system: System, group: Group) -> None:
+    """Refuses a trace where no single process fails."""
+    if group.replicas > 1:
+        raise ConfigurationError(
+            f"trace: delivery.replication.replicas: {group.replicas}: a trace says when machines failed, and is "
+            "replayed by brokers of one process; write 1"
+        )
+    if system.class_workload is not None:
+        raise ConfigurationError("trace: brokers do not fail in a run with filter classes; leave the trace out")
 
 
 def _overlay_plan(system: System) -> OverlayPlan:

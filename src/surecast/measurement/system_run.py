@@ -12,6 +12,7 @@ from surecast.measurement.class_figures import build_class_report
 from surecast.measurement.class_run import ClassRun, measure_classes
 from surecast.measurement.measured_report import build_report
 from surecast.measurement.measurement_plan import RunPlan, make_plan
+from surecast.measurement.replayed_traces import TraceReplay
 from surecast.measurement.workload_drive import Measured, Progress, measure, run_folder
 from surecast.report import QoSReport
 from surecast.scenario.system import System
@@ -30,6 +31,7 @@ def run_system(
     leader_kills_s: Sequence[float] = (),
     freezes: bool = False,
     client_processes: int | None = None,
+    replay: TraceReplay | None = None,
     logs: Path | None = None,
     progress: Progress | None = None,
 ) -> QoSReport:
@@ -40,7 +42,8 @@ def run_system(
     not acknowledged: by default not at all with one process, and 5 s with a group. At `leader_kills_s`, in the
     scenario's time, whoever leads is killed and started again, beside the failures of the scenario. With `freezes`,
     brokers of an overlay are frozen while they are down, not killed. The clients are in `client_processes` processes,
-    by default as many as their messages need. `logs` is a new folder for the event logs of the broker, or of each
+    by default as many as their messages need. `replay` is an availability trace whose components brokers fail as.
+    `logs` is a new folder for the event logs of the broker, or of each
     replica, which are deleted otherwise.
 
     >>> from surecast.scenario import build, parse_text
@@ -62,6 +65,7 @@ def run_system(
         leader_kills_s=leader_kills_s,
         freezes=freezes,
         client_processes=client_processes,
+        replay=replay,
     )
     return run_plan(plan, logs=logs, progress=progress)
 
