@@ -37,6 +37,7 @@ def live_and_die(folder: Path, seed: int, patch: pytest.MonkeyPatch, durability:
     `states` are those after each commit, `floor` is the first that may be found: with `os`, what was synced.
     """
     draw = random.Random(seed)
+    is_beside = durability == "full" and seed % 2 == 1  # a thread may call the barrier, or nobody
     errors, segment_bytes = draw.choice((0.0, 0.0, 0.01)), draw.choice((600, 1_000, 2_000))
     left: dict[str, bytes] = {}
     states: list[dict[bytes, bytes]] = [{}]
@@ -61,13 +62,22 @@ def live_and_die(folder: Path, seed: int, patch: pytest.MonkeyPatch, durability:
                     keys = [b"%d" % draw.randrange(12) for _ in range(draw.randint(1, 4))]
                     changes = [(key, draw.choice((None, draw.randbytes(draw.randrange(300))))) for key in keys]
                     states.append(applied(states[-1], changes))
-                    store.commit(changes)
+                    before = len(states) - 2
+                    if is_beside and draw.random() < 0.5:  # the next commit waits for this one, at the latest
+                        store.write(changes)
+                        floor = max(floor, before) if durability == "full" else floor
+                        barrier = store.barrier() if draw.random() < 0.5 else None
+                        if barrier is None:
+                            continue
+                        barrier()
+                    else:
+                        store.commit(changes)
                     seen["commits"] += 1
                     if durability == "full":
                         floor = len(states) - 1
                     if draw.random() < 0.1:
                         store.sync()
-                        if not store._broken:
+                        if not store._broken and store.barrier() is None:
                             floor = len(states) - 1
             except PowerLoss:
                 seen["losses"] += 1
@@ -110,10 +120,21 @@ def test_without_sync_the_last_commits_only_are_lost_and_none_that_was_synced(
 
 
 MISTAKES: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
+    "a commit does not wait for the one before": lambda patch: patch.setattr(SegmentStore, "write", hasty),
     "the folder is not synced": lambda patch: patch.setattr(SegmentStore, "_sync_folder", lambda store: None),
     "files have one salt": lambda patch: patch.setattr(segment_store.secrets, "randbits", lambda bits: 1),
     "the mark is ahead of the disk": lambda patch: patch.setattr(segment_store, "write_all", ahead),
 }
+
+
+_WRITE = SegmentStore.write
+
+
+def hasty(store: SegmentStore, operations: list[Operation]) -> None:
+    """Writes without waiting for the barrier before."""
+    confirmed, store._confirmed = store._confirmed, store._next - 1
+    _WRITE(store, operations)
+    store._confirmed = confirmed
 
 
 def ahead(file: int, parts: list[bytes], at: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 from surecast.broker.store import Durability, Operation, Store, StoreStatistics
@@ -28,6 +29,7 @@ class MeasuredStore:
         self._store = store
         self.counts = [0] * (len(BOUNDS_S) + 1)
         self.total_s = 0.0
+        self._written_s = 0.0
 
     @property
     def folder(self) -> Path | None:
@@ -43,7 +45,30 @@ class MeasuredStore:
         """Commits, and takes the time."""
         begun = time.perf_counter()
         self._store.commit(operations)
-        took_s = time.perf_counter() - begun
+        self._note(time.perf_counter() - begun)
+
+    def write(self, operations: Iterable[Operation]) -> None:
+        """Writes, and takes the time, which counts as a part of that until the next `barrier` is over."""
+        begun = time.perf_counter()
+        self._store.write(operations)
+        self._written_s += time.perf_counter() - begun
+
+    def barrier(self) -> Callable[[], None] | None:
+        """Returns what makes all that was written durable, and takes the time."""
+        sync, took_s = self._store.barrier(), self._written_s
+        self._written_s = 0.0
+        if sync is None:
+            if took_s:
+                self._note(took_s)
+            return None
+        return partial(self._sync, sync, took_s)
+
+    def _sync(self, sync: Callable[[], None], took_s: float) -> None:
+        begun = time.perf_counter()
+        sync()
+        self._note(took_s + time.perf_counter() - begun)
+
+    def _note(self, took_s: float) -> None:
         self.counts[bisect_left(BOUNDS_S, took_s)] += 1
         self.total_s += took_s
 

@@ -19,9 +19,12 @@ from __future__ import annotations
 import os
 import struct
 import threading
+from asyncio import AbstractEventLoop
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final, NamedTuple
 
 from zlib_ng.zlib_ng import crc32
@@ -31,6 +34,7 @@ from surecast.protocol.rows import unpack
 __all__ = [
     "ENTRY_BYTES",
     "HEAD_BYTES",
+    "BarrierThread",
     "Head",
     "Scan",
     "Segment",
@@ -59,11 +63,12 @@ _PARTS_MAX: Final = 512
 
 
 class Segment:
-    """An open file of the log; `bytes` is where its last entry ends."""
+    """An open file of the log; `bytes` is where its last entry ends, `draft` its name as long as it is not `path`."""
 
-    __slots__ = ("bytes", "file", "path", "salt")
+    __slots__ = ("bytes", "draft", "file", "path", "salt")
 
-    def __init__(self, path: Path, file: int, salt: int, size: int):
+    def __init__(self, path: Path, file: int, salt: int, size: int, draft: Path | None = None):
+        self.draft = draft
         self.path = path
         self.file = file
         self.salt = salt
@@ -230,6 +235,40 @@ def write_all(file: int, parts: list[bytes], at: int) -> None:
         del rest[:whole]
         if written:
             rest[0] = memoryview(rest[0])[written:]
+
+
+class BarrierThread:
+    """Calls the barriers of a store in a thread of its own, in their order.
+
+    `done` is called in the event loop when one is over, and told why it failed, if it did.
+    """
+
+    def __init__(self, loop: AbstractEventLoop, done: Callable[[BaseException | None], None]):
+        self._loop = loop
+        self._done = done
+        self._failure: BaseException | None = None
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="surecast-barrier", daemon=True)
+        self._thread.start()
+
+    def call(self, barrier: Callable[[], None]) -> None:
+        """Has a barrier called after those before it."""
+        self._jobs.put(barrier)
+
+    def stop(self) -> BaseException | None:
+        """Ends the thread, after the barriers that it has; returns why one failed, as `done` is not called in time."""
+        self._jobs.put(None)
+        self._thread.join()
+        return self._failure
+
+    def _run(self) -> None:
+        while (barrier := self._jobs.get()) is not None:
+            try:
+                barrier()
+            except BaseException as error:
+                self._failure = error
+            with suppress(RuntimeError):  # the loop may be closed by now
+                self._loop.call_soon_threadsafe(self._done, self._failure)
 
 
 class Syncer:

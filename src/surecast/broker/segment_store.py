@@ -8,6 +8,8 @@ deletion may be forgotten with its file, because everything it deletes was in fi
 A file that left is used again: writing over what is there needs no new pages and blocks, and its sync no change of the
 file system. That makes a write three times, and a sync nearly twice as quick.
 
+`write` and `barrier` are the two halves of a commit: a thread may wait for the disk, while the next one is collected.
+
 A commit that was cut off by a crash is the last thing in the last file. It is cut away when the store is opened. Damage
 anywhere else is not: the store then refuses to open (`segment_load`), and `segment_mark` tells an end that came early.
 """
@@ -19,9 +21,11 @@ import fcntl
 import os
 import secrets
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import TracebackType
 from typing import Final, Literal
 
@@ -133,6 +137,8 @@ class SegmentStore:
         self._synced_segment = 0
         self._retiring: list[tuple[int, int]] = []
         self._syncer: Syncer | None = None
+        self._confirmed = 0
+        self._settling = Lock()
         self._open()
         if sync_every_s and (durability == "full" or may_lose):
             self._syncer = Syncer(self.sync, sync_every_s)
@@ -153,6 +159,15 @@ class SegmentStore:
         Where it raises StoreError because there was no room, nothing has changed. Where the disk did not confirm what
         it took, nothing is known of it, and the store takes no more commits.
         """
+        self.write(operations)
+        if (sync := self.barrier()) is not None:
+            sync()
+
+    def write(self, operations: Iterable[Operation]) -> None:
+        """As `commit`, but returns before the disk has confirmed anything: the next `barrier` sees to that.
+
+        It waits for the barrier before it: after a loss of power, one commit at most may be on the disk in part.
+        """
         changes = dict(operations)
         index = self._index
         pairs = {key: value for key, value in changes.items() if value is not None}
@@ -161,14 +176,46 @@ class SegmentStore:
             return
         if self._broken:
             raise StoreError(self._broken)
+        if (sync := self.barrier()) is not None:
+            sync()
         if self._log_bytes > 2 * self._live_bytes + self._slack_bytes and self._oldest < self._last:
             self._commit_cleaning(pairs, deleted, changes)
         else:
             self._append(pairs, deleted, 0, self._oldest)
         for key in deleted:
             self._live_bytes -= (index.pop(key) & SIZE_MASK) + len(key) + PAIR_BYTES
-        if self._retiring:
-            self._retire()
+
+    def barrier(self) -> Callable[[], None] | None:
+        """Returns what makes all that was written durable, for any thread to call; None where all of it is."""
+        number = self._next - 1
+        if number == self._confirmed:
+            return None
+        return partial(self._settle, number, self._segments[self._last])
+
+    def _settle(self, number: int, segment: Segment) -> None:
+        """Makes the last commit durable, and says so."""
+        with self._settling:
+            if number <= self._confirmed:
+                return
+            if self._broken:
+                raise StoreError(self._broken)
+            is_full = self._durability == "full"
+            try:
+                if is_full:
+                    os.fdatasync(segment.file)
+                if segment.draft is not None:
+                    segment.draft.rename(segment.path)
+                    segment.draft = None
+                    if is_full:
+                        self._sync_folder()
+            except OSError as error:
+                self._broken = f"{segment.path}: the disk did not confirm a commit ({error.strerror}); {self._remedy}"
+                raise StoreError(self._broken) from error
+            assert self._mark is not None
+            self._mark.confirm(number)
+            self._confirmed = number
+            if self._retiring:
+                self._retire()
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Every live pair once, read from disk, one file after the other."""
@@ -192,7 +239,7 @@ class SegmentStore:
 
     def statistics(self) -> StoreStatistics:
         """The present size."""
-        log_bytes = sum(segment.bytes for segment in self._segments.values())
+        log_bytes = sum(segment.bytes for segment in list(self._segments.values()))
         return StoreStatistics(
             len(self._index), self._live_bytes, log_bytes, len(self._segments), self._next - 1, bool(self.doubt)
         )
@@ -204,7 +251,7 @@ class SegmentStore:
 
     def sync(self) -> None:
         """Brings to the disk how far the log reaches, and with durability `os` the log itself. Any thread may call."""
-        number, last, left = self._next - 1, self._last, len(self._left)
+        number, last, left = self._confirmed, self._last, len(self._left)
         if number == self._synced or self._mark is None or self._broken:
             return
         try:
@@ -230,7 +277,7 @@ class SegmentStore:
         if self._lock < 0:
             return
         if not self._broken:
-            with suppress(OSError):
+            with suppress(OSError, StoreError):
                 self._tidy()
         self._let_go()
 
@@ -260,14 +307,6 @@ class SegmentStore:
             write_all(segment.file, parts, segment.bytes)
         except OSError as error:
             self._undo(segment, error)
-        try:
-            if self._durability == "full":
-                os.fdatasync(segment.file)
-        except OSError as error:
-            self._broken = f"{segment.path}: the disk did not confirm a commit ({error.strerror}); {self._remedy}"
-            raise StoreError(self._broken) from error
-        assert self._mark is not None
-        self._mark.confirm(self._next)
         self._enter(number, segment.bytes + ENTRY_BYTES + len(table), pairs, sizes, checksums)
         segment.bytes += size
         self._log_bytes += size
@@ -306,7 +345,7 @@ class SegmentStore:
         return number, self._segments[number]
 
     def _begin(self, number: int) -> Segment:
-        """A file for the next entries, a used one where there is one; it gets its name when it is ready."""
+        """A file for the next entries, a used one where there is one; named when the first one is durable."""
         assert self._mark is not None
         spare = self._spares.pop() if self._spares else self._folder / f"{_SPARE}{number:010d}.log"
         path = segment_path(self._folder, number)
@@ -316,20 +355,14 @@ class SegmentStore:
             file = os.open(spare, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             old = os.fstat(file).st_size
             write_all(file, [make_head(Head(number, self._next, old, self._mark.store, self._oldest, salt))], 0)
-            if self._durability == "full":
-                os.fdatasync(file)
-            spare.rename(path)
-            if self._durability == "full":
-                self._sync_folder()
         except OSError as error:
             if file >= 0:
                 os.close(file)
-            for half in (spare, path):
-                with suppress(OSError):
-                    half.unlink()
+            with suppress(OSError):
+                spare.unlink()
             cause = _CAUSES.get(error.errno or 0, f"{error.strerror}; nothing was committed")
             raise StoreError(f"{path}: {cause}") from error
-        return Segment(path, file, salt, HEAD_BYTES)
+        return Segment(path, file, salt, HEAD_BYTES, spare)
 
     # Cleaning
 
@@ -354,7 +387,8 @@ class SegmentStore:
 
     def _retire(self) -> None:
         """Takes files out of the log that nothing needs any more, once that is durable."""
-        while self._retiring and not (self._keeps_order and self._retiring[0][0] > self._synced):
+        durable = self._synced if self._keeps_order else self._confirmed
+        while self._retiring and self._retiring[0][0] <= durable:
             self._delete(self._retiring.pop(0)[1])
             if self._broken:
                 return  # the next one must not go before this one
@@ -432,7 +466,8 @@ class SegmentStore:
         self._mark = self._mark or Mark(self._folder)
         self._take(log)
         self._mark.begin(self._next - 1, self._durability == "full")
-        self._synced, self._synced_segment = self._next - 1, self._last
+        self._confirmed = self._synced = self._next - 1
+        self._synced_segment = self._last
         self._spares = sorted(self._folder.glob(f"{_SPARE}*.log"))
         self._retiring = [(self._synced, number) for number in self._segments if number < self._oldest]
         self._retire()
@@ -453,6 +488,8 @@ class SegmentStore:
     def _tidy(self) -> None:
         """Leaves nothing behind the last commit, and all of it on the disk."""
         assert self._mark is not None
+        if (sync := self.barrier()) is not None:
+            sync()
         if self._segments:
             last = self._segments[self._last]
             os.ftruncate(last.file, last.bytes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias
@@ -79,6 +79,15 @@ class Store(Protocol):
         A commit that raises StoreError has changed nothing; the same operations may be committed again.
         """
 
+    def write(self, operations: Iterable[Operation]) -> None:
+        """As `commit`, but they need not be durable before the next `barrier` is over. Waits for the one before."""
+
+    def barrier(self) -> Callable[[], None] | None:
+        """Returns what makes all that was written durable, for any thread to call; None where all of it is.
+
+        It raises StoreError where the disk does not confirm that.
+        """
+
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Every live pair once, in no promised order. Meant for the start: commit nothing while it runs."""
 
@@ -116,6 +125,14 @@ class MemoryStore:
                 self._pairs.pop(key, None)
             else:
                 self._pairs[key] = value
+
+    def write(self, operations: Iterable[Operation]) -> None:
+        """Commits."""
+        self.commit(operations)
+
+    def barrier(self) -> Callable[[], None] | None:
+        """Returns nothing: there is no disk to wait for."""
+        return None
 
     def items(self) -> Iterator[tuple[bytes, bytes]]:
         """Every live pair once."""

@@ -6,6 +6,7 @@ import asyncio
 import io
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -272,6 +273,107 @@ def test_what_was_applied_is_shown_before_a_disk_is_synced(local: Local, run: Ru
     run(main)
     first = notes.index("applied")
     assert "shown" in notes[first : notes.index("synced", first)]
+
+
+class HeldDisk(MemoryStore):
+    """A store whose disk confirms nothing while it is held, or refuses."""
+
+    durability = "full"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+        self.goes_on.set()
+        self.fails = False
+        self.commits = 0
+
+    def write(self, operations: Iterable[Operation]) -> None:
+        self.commit(operations)
+
+    def barrier(self) -> Callable[[], None]:
+        return self._wait
+
+    def _wait(self) -> None:
+        self.goes_on.wait(30)
+        self.commits += 1
+        if self.fails:
+            raise StoreError("the disk did not confirm a commit")
+
+
+def test_nothing_rests_on_a_commit_before_the_disk_has_it_and_heartbeats_go_on(local: Local, run: Run) -> None:
+    """Two of three disks hang for many times `suspect_s`: nothing is answered, and nobody is suspected."""
+
+    async def main() -> None:
+        group = local(3)
+        disks = {number: HeldDisk() for number in (1, 2, 3)}
+        for number in (1, 2, 3):
+            await group.start(number, store=disks[number])
+        leader = await group.leader()
+        assert await group.ask(leader, 7, 1, incr(b"k")) == b"+1"
+        await asyncio.sleep(0.1)
+        held = [disks[number] for number in (1, 2, 3) if number != leader.id]
+        for disk in held:
+            disk.goes_on.clear()
+        counted = {number: disk.commits for number, disk in disks.items()}
+        answers: list[Any] = []
+        for sequence in range(2, 12):
+            leader.submit([(7, sequence, incr(b"k"))], answers.append)
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(1.5)
+        assert not answers
+        for number, node in group.nodes.items():
+            assert node.leader == leader.id, number
+            assert all(node.reaches(other) for other in (1, 2, 3) if other != number)
+            assert "elections begun" not in node.replica.counts or number == leader.id
+        for disk in held:
+            disk.goes_on.set()
+        async with asyncio.timeout(10):
+            while len(answers) < 10:
+                await asyncio.sleep(0.01)
+        assert [answer[0][2] for answer in answers] == [b"+%d" % number for number in range(2, 12)]
+        # What came while a disk hung went to it together.
+        assert all(disks[n].commits - counted[n] < 10 for n in (1, 2, 3) if n != leader.id)
+        await group.equal()
+        await group.stop()
+
+    run(main)
+
+
+def test_the_last_commits_of_a_replica_that_stops_are_waited_for(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(1)
+        disk = HeldDisk()
+        node = await group.start(1, store=disk)
+        await group.leader()
+        disk.goes_on.clear()
+        answers: list[Any] = []
+        node.submit([(7, 1, incr(b"k"))], answers.append)
+        await asyncio.sleep(0.05)
+        threading.Timer(0.2, disk.goes_on.set).start()
+        assert not answers
+        await group.stop()
+        assert not node._unstored
+
+    run(main)
+
+
+def test_a_disk_that_refuses_in_its_thread_silences_the_replica(local: Local, run: Run) -> None:
+    async def main() -> None:
+        group = local(1)
+        disk, failed = HeldDisk(), list[Exception]()
+        node = await group.start(1, store=disk, on_failed=failed.append)
+        await group.leader()
+        disk.fails = True
+        answers: list[Any] = []
+        node.submit([(7, 1, incr(b"k"))], answers.append)
+        async with asyncio.timeout(10):
+            while not failed:
+                await asyncio.sleep(0.01)
+        assert "did not confirm" in str(failed[0])
+        assert not answers
+        await group.stop()
+
+    run(main)
 
 
 def test_a_timer_that_is_early_does_not_spin(local: Local, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

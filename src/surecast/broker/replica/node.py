@@ -22,6 +22,7 @@ from surecast.broker.replica.node_user import NodeUser
 from surecast.broker.replica.peers import Peers
 from surecast.broker.replica.snapshot_files import SnapshotFile, SnapshotFiles
 from surecast.broker.replica.status import NodeStatus
+from surecast.broker.segment_file import BarrierThread
 from surecast.broker.service_log import BrokerLog
 from surecast.broker.store_base import MemoryStore, Store
 from surecast.errors import ConfigurationError, OverloadError, PeerError, SurecastError
@@ -126,6 +127,9 @@ class ReplicaNode:
         self._looks_idle = -1
         self._has_answered = False
         self._failure: Exception | None = None
+        self._barriers: BarrierThread | None = None
+        self._unstored: list[Turn] = []  # what rests on their records waits for the disk
+        self._storing = 0  # so many of them, the first ones, are being synced
         # Where a commit waits for the disk, what may go before it goes before it; otherwise a turn is one write.
         self._flush_first = self.store.durability == "full"
         self._snapshot_files = SnapshotFiles(self.store.folder, self._flush_first)
@@ -154,6 +158,8 @@ class ReplicaNode:
             shelf=self._snapshot_files,
         )
         self._snapshot_files.tidy()
+        if self._flush_first:
+            self._barriers = BarrierThread(self._loop, self._synced)
         for key, value in records:
             self.book.restore(key, value)
         del records
@@ -183,6 +189,9 @@ class ReplicaNode:
         if not self._stopped:
             self.replica.pacing.flush(time.monotonic())  # what waits goes now or never
             self._run_turn()
+        with suppress(SurecastError):
+            self._store_all()
+        if not self._stopped:
             self.peers.flush()
         self._silence()
         await self.peers.close()
@@ -276,6 +285,8 @@ class ReplicaNode:
         proposes them all the same when it has nothing else to do. One that syncs has waited long enough by then, and is
         never idle: it waits only while an instance is in flight.
         """
+        if self._storing:  # what comes while a disk is synced goes together, in the turn that follows
+            return True
         pacing, now = self.replica.pacing, time.monotonic()
         until_s = pacing.batching_delay_until(size, now)
         if until_s is None or (self._flush_first and not pacing.instances):
@@ -402,7 +413,7 @@ class ReplicaNode:
             self._until_quiet()
             for user in self._users:
                 user.end_turn()
-            if self.replica.snapshots.is_wanted:
+            if self.replica.snapshots.is_wanted and not self._unstored:
                 self._begin_snapshot()
             if (wake_s := self.replica.wake_s) is not None:
                 self._plan_wake(wake_s, time.monotonic())
@@ -431,8 +442,13 @@ class ReplicaNode:
                     shown = replica.applied
                     for user in self._users:
                         user.end_turn()
-                store.commit(turn.records)
-            self._stored(turn)
+                if self._barriers is None:
+                    store.commit(turn.records)
+            if self._barriers is not None and (turn.records or self._unstored):
+                self._unstored.append(turn)
+                self._store()
+            else:
+                self._stored(turn)
             if turn.is_empty and replica.applied == before:
                 break
         if self._has_answered:  # clients hear first: what is left to say decides nothing for them
@@ -440,6 +456,50 @@ class ReplicaNode:
             self._loop.call_soon(peers.flush)
         else:
             peers.flush()
+
+    def _store(self) -> None:
+        """Makes the turns that wait durable with one commit: a thread syncs the disk, and the event loop goes on."""
+        assert self._barriers is not None
+        if self._storing:
+            return
+        self.store.write([record for turn in self._unstored for record in turn.records])
+        if (barrier := self.store.barrier()) is None:
+            self._release(len(self._unstored))
+        else:
+            self._storing = len(self._unstored)
+            self._barriers.call(barrier)
+
+    def _release(self, count: int) -> None:
+        """So many turns are durable, and all before them."""
+        stored, self._unstored = self._unstored[:count], self._unstored[count:]
+        for turn in stored:
+            self._stored(turn)
+
+    def _synced(self, error: BaseException | None) -> None:
+        """The disk has taken the turns that waited for it, or not; those that came meanwhile are next."""
+        if self._stopped:
+            return
+        count, self._storing = self._storing, 0
+        try:
+            if error is not None:
+                raise error
+            self._release(count)
+            if self._unstored:
+                self._store()
+        except Exception as failure:
+            self.give_up(failure)
+        else:
+            self._run_turn()
+
+    def _store_all(self) -> None:
+        """Waits until the last turns are durable."""
+        if self._barriers is None:
+            return
+        failure = self._barriers.stop()
+        self._barriers = None
+        if failure is None and not self._stopped:
+            self.store.commit([record for turn in self._unstored[self._storing :] for record in turn.records])
+            self._release(len(self._unstored))
 
     def _stored(self, turn: Turn) -> None:
         """The records of a turn are durable: what rests on them is sent, and what is chosen is applied."""
