@@ -227,3 +227,9 @@ def test_every_event_of_a_filter_class_reaches_who_asks_for_it_over_several_brok
     assert report.value("throughput_per_s", scope="system", name="", variant=variant) > 10.0
     assert report.value("message_rate_per_s", scope="system", name="", detail="notification", variant=variant) > 1.0
     assert report.value("table_entries", scope="broker", name="b-2", detail="remote", variant=variant) > 0.0
+    for kind in ("notification", "control"):  # what links carry is what brokers send, and what comes to them besides
+        total = report.value("message_rate_per_s", scope="system", name="", detail=kind, variant=variant)
+        traffic = report.values("traffic_per_s", scope="overlay_link", detail=kind, variant=variant)
+        arrived = report.values("rate_in_per_s", scope="broker", detail=kind, variant=variant)
+        assert total == pytest.approx(sum(traffic.values()))
+        assert sum(arrived.values()) > total > 1.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from functools import partial
 from typing import Final
 
@@ -54,7 +53,8 @@ def build_class_report(measured: ClassRun) -> QoSReport:
     else:
         builder.note(
             "routing-table entries of neighbours are sampled twice a second of real time; messages between brokers are "
-            "events that a neighbour acknowledged, of the whole run, and messages for control are not counted"
+            "events, and for control changes of what a broker wants of its neighbour; several changes that happen at "
+            "once are told together by a broker that runs"
         )
     if plan.scale != 1.0:
         builder.note(
@@ -138,23 +138,41 @@ class _Figures:
         measured, overlay = self.measured, self.measured.plan.system.overlay
         names = [broker.name for broker in overlay.brokers]
         add = partial(self.builder.add, how="measured", variant=self.variant)
-        run_s = (measured.ended - measured.began) * self.scale
-        for name in names:
+        run_s = (measured.ended - measured.counted_from) * self.scale
+        own = self._own_messages()
+        for place, name in enumerate(names):
             samples = [entries[name] for entries in measured.entries if name in entries]
             if samples:
                 add("broker", name, "table_entries", float(np.mean(samples)), detail="remote", samples=len(samples))
+            for kind, detail in enumerate(("notification", "control")):
+                received = sum(sent[kind] for (_, to), sent in measured.messages.items() if to == name)
+                arrived = int(own[kind][place]) + received
+                add("broker", name, "rate_in_per_s", arrived / run_s, detail=detail, samples=arrived)
             counts = measured.counts[name]
-            arrived = counts.published + counts.received
-            add("broker", name, "rate_in_per_s", arrived / run_s, detail="notification", samples=arrived)
-            if arrived and counts.processor_s:
-                add("broker", name, "cpu_per_event_s", counts.processor_s / arrived, samples=arrived)
-        total = 0
-        for link in overlay.links:
-            ends = (names[link.a], names[link.b]), (names[link.b], names[link.a])
-            passed = sum(measured.counts[a].hops.get(b, Counter())["acknowledged"] for a, b in ends)
-            total += passed
-            add("overlay_link", link.name, "traffic_per_s", passed / run_s, detail="notification", samples=passed)
-        add("system", "", "message_rate_per_s", total / run_s, detail="notification", samples=total)
+            handled = counts.published + counts.received
+            if handled and counts.processor_s:
+                add("broker", name, "cpu_per_event_s", counts.processor_s / handled, samples=handled)
+        for kind, detail in enumerate(("notification", "control")):
+            for link in overlay.links:
+                ends = (names[link.a], names[link.b]), (names[link.b], names[link.a])
+                passed = sum(measured.messages[each][kind] for each in ends if each in measured.messages)
+                add("overlay_link", link.name, "traffic_per_s", passed / run_s, detail=detail, samples=passed)
+            total = sum(sent[kind] for sent in measured.messages.values())
+            add("system", "", "message_rate_per_s", total / run_s, detail=detail, samples=total)
+
+    def _own_messages(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Returns how many events, and changes of subscriptions, came from clients of each broker while brokers were
+        counted."""
+        measured, workload = self.measured, self.measured.plan.system.class_workload
+        assert workload is not None
+        homes, size = workload.client_home, len(measured.plan.system.overlay.brokers)
+
+        def by_broker(moments: list[tuple[int, float]]) -> NDArray[np.int64]:
+            inside = [homes[i] for i, moment in moments if measured.counted_from <= moment < measured.ended]
+            return np.bincount(inside, minlength=size)
+
+        changes = [(each.client, moment) for each in measured.subscriptions for moment in (each.sent, each.ending)]
+        return by_broker([(each.client, each.sent) for each in measured.sent]), by_broker(changes)
 
     def loads(self) -> None:
         """Adds messages into the broker, and the subscriptions it holds."""

@@ -68,7 +68,9 @@ class SentPublication:
 @dataclass
 class ClassRun:
     """All that a run with filter classes has seen. `first` has the arrivals of each client, by event. Of an overlay,
-    `counts` has what brokers have counted, and `entries` samples of how many filters of neighbours each of them holds.
+    `counts` has what brokers have counted, and `entries` samples of how many filters of neighbours each of them holds;
+    `messages` are the events and changes of demand that each broker sent to each neighbour from `counted_from` to the
+    end.
     """
 
     plan: RunPlan
@@ -82,6 +84,8 @@ class ClassRun:
     failed: list[str] = field(default_factory=list)
     counts: dict[str, BrokerCounts] = field(default_factory=dict)
     entries: list[dict[str, int]] = field(default_factory=list)
+    messages: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    counted_from: float = 0.0
 
     def violations(self) -> tuple[int, int]:
         """Returns the number of events that a client should have got and did not, and of those that it got without a
@@ -195,6 +199,7 @@ class _Drive:
         self._is_receiving = True
         if self.overlay is not None:
             self._spawn(self._sample(self.overlay))
+            self._spawn(self._count_from(self.overlay, began + self.plan.warm_up_s / self.plan.scale))
         total = max(1, round(end - began))
         while not self.stopping.is_set() and (now := time.time()) < end:
             if progress is not None:
@@ -202,6 +207,13 @@ class _Drive:
             await asyncio.sleep(min(0.2, end - now))
         self.result.ended = min(end, time.time())
         self.result.is_interrupted = self.result.ended < end
+        if self.overlay is not None:
+            before = self.result.messages
+            sent = await asyncio.to_thread(self.overlay.messages)
+            self.result.messages = {
+                ends: (events - before[ends][0], changes - before[ends][1]) if ends in before else (0, 0)
+                for ends, (events, changes) in sent.items()
+            }
         self._ending.set()
         await asyncio.sleep(_SETTLE_S)
         if self.overlay is not None:
@@ -214,6 +226,12 @@ class _Drive:
         while not self._ending.is_set():
             self.result.entries.append(await asyncio.to_thread(overlay.table_entries))
             await asyncio.sleep(_SAMPLE_S)
+
+    async def _count_from(self, overlay: OverlayProcesses, begin: float) -> None:
+        """Notes what brokers have sent each other until the measurement begins."""
+        await _until(begin)
+        self.result.messages = await asyncio.to_thread(overlay.messages)
+        self.result.counted_from = time.time()
 
     async def _session(self, i: int, class_index: int) -> _Session:
         """Returns a session of a client that has no subscription of a class: its first one with one broker, where

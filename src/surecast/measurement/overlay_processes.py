@@ -72,6 +72,8 @@ class BrokerCounts:
                 counts[name] += int(hop[name])
             for reason, number in hop["dropped"].items():
                 counts[f"dropped: {reason}"] += int(number)
+            counts["notification"] += int(hop["sent"].get("events", 0))
+            counts["control"] += int(hop["sent"].get("demand-updates", 0))
 
 
 class LinkChange(NamedTuple):
@@ -234,6 +236,18 @@ class OverlayProcesses(Processes):
             name: sum(int(route["count"]) for route in answer["routes"])
             for name, answer in answers.items()
             if "routes" in answer
+        }
+
+    def messages(self) -> dict[tuple[str, str], tuple[int, int]]:
+        """Returns how many events and changes of demand each broker that runs has sent to each neighbour since it was
+        started: the messages of the *capacity* paper."""
+        counts = {name: BrokerCounts() for name in self.names}
+        for name, own in counts.items():
+            own.add(self._overlay.ask(name, "/accounts"))
+        return {
+            (name, neighbour): (hop["notification"], hop["control"])
+            for name, own in counts.items()
+            for neighbour, hop in own.hops.items()
         }
 
     def finish_counts(self) -> None:
