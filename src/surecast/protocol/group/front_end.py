@@ -89,7 +89,8 @@ class FrontEnd(Port):
         self._next_local = 0
         self._sequence = 0
         self._items: list[Happening] = []
-        self._bytes = self._work = 0
+        self.bytes_ready = 0  # what goes into the next commands
+        self._work = 0
         self._under_way: dict[int, tuple[float, Decoded, int]] = {}
         self._work_last = 0
         self._constraints = 0
@@ -105,12 +106,7 @@ class FrontEnd(Port):
     @property
     def bytes_waiting(self) -> int:
         """What has arrived and is in no command yet."""
-        return self._bytes + (sum(early.bytes for early in self._early.values()) if self._early else 0)
-
-    @property
-    def bytes_ready(self) -> int:
-        """What goes into the next commands."""
-        return self._bytes
+        return self.bytes_ready + (sum(early.bytes for early in self._early.values()) if self._early else 0)
 
     def count_messages(self) -> int:
         """Items with messages that are in no command yet."""
@@ -131,7 +127,7 @@ class FrontEnd(Port):
 
     def is_flooded(self, share: float = 1.0) -> bool:
         """Returns whether more waits than a share of what should: then less is to be read."""
-        waiting = self.bytes_waiting if self._early else self._bytes
+        waiting = self.bytes_waiting if self._early else self.bytes_ready
         return waiting > share * _WAITING_BYTES_MAX or self._work > share * _WAITING_COMMANDS * self.work_max
 
     def took(self, time_s: float) -> None:
@@ -165,7 +161,7 @@ class FrontEnd(Port):
             # Most reads: what `_add_batch` does, without calling it.
             self._items.append((_BATCH, connection.local, data, alike))
             size = len(data)
-            self._bytes += size
+            self.bytes_ready += size
             self._work += size + alike.count * MESSAGE_WORK
             return
         if data == _PINGREQ and not tail:
@@ -343,10 +339,10 @@ class FrontEnd(Port):
             if work > self.work_max and len(items) > 1:
                 count, work = fitting(items, self.work_max)
                 self._items, items = items[count:], items[:count]
-                self._bytes -= sum(len(item[2]) for item in items)
+                self.bytes_ready -= sum(len(item[2]) for item in items)
                 self._work -= work
             else:
-                self._items, self._bytes, self._work = [], 0, 0
+                self._items, self.bytes_ready, self._work = [], 0, 0
             self._sequence += 1
             pieces, decoded = pack(self.machine.replica, self.incarnation, self._sequence, items)
             self._under_way[self._sequence] = (now, decoded, work)
@@ -480,7 +476,7 @@ class FrontEnd(Port):
         known = self.machine.sources.get(self.machine.replica)
         self.incarnation = max(incarnation, known.incarnation + 1 if known is not None else incarnation)
         self._sequence = 0
-        self._items, self._bytes, self._work = [], 0, 0
+        self._items, self.bytes_ready, self._work = [], 0, 0
         self._under_way.clear()
         self._early.clear()
         self._leaving.clear()
@@ -493,10 +489,10 @@ class FrontEnd(Port):
         """Adds messages of a client to one topic, which are this batch or like it."""
         size = len(data)
         self._items.append((_BATCH, member.local, data, batch))
-        self._bytes += size
+        self.bytes_ready += size
         self._work += size + batch.count * MESSAGE_WORK
 
     def _add(self, kind: int, number: int, data: bytes, known: Packets | PublishBatch | None) -> None:
         self._items.append((kind, number, data, known))
-        self._bytes += len(data)
+        self.bytes_ready += len(data)
         self._work += work_of(data, known)

@@ -51,20 +51,17 @@ Request = tuple[int, int, bytes | list[bytes]]
 
 
 class Segment(NamedTuple):
-    """A segment in pieces, the first of which goes beyond its table of requests; and its size."""
+    """A segment in pieces, the first of which goes beyond its table of requests; its size; and its key: the replica
+    that took it, and its number there."""
 
     pieces: Sequence[bytes]
     size: int
+    key: tuple[int, int]
 
-    @property
-    def key(self) -> tuple[int, int]:
-        """The replica that took it, and its number there."""
-        origin, number, _ = SEGMENT.unpack_from(self.pieces[0])
-        return origin, number
-
-    def names(self) -> Iterator[tuple[int, int, int]]:
-        """Client, sequence number and size of each request."""
-        return names_of(self.pieces[0], SEGMENT.size)
+    @classmethod
+    def of(cls, data: bytes) -> Segment:
+        """A segment in one piece."""
+        return cls((data,), len(data), SEGMENT.unpack_from(data)[:2])
 
     def whole(self) -> bytes:
         """In one piece."""
@@ -118,11 +115,11 @@ def make_segment(origin: int, number: int, requests: Sequence[Request] | bytes) 
     """Requests, or a piece of them, with the replica that took them and its count of them."""
     if isinstance(requests, bytes):
         size = len(requests)
-        return Segment((SEGMENT.pack(origin, number, size) + requests,), SEGMENT.size + size)
+        return Segment((SEGMENT.pack(origin, number, size) + requests,), SEGMENT.size + size, (origin, number))
     pieces = _pieces(requests)
     size = sum(map(len, pieces))
     pieces[0] = SEGMENT.pack(origin, number, size) + pieces[0]
-    return Segment(pieces, SEGMENT.size + size)
+    return Segment(pieces, SEGMENT.size + size, (origin, number))
 
 
 def join_segments(stamp_us: int, segments: Iterable[Segment]) -> bytes:

@@ -12,7 +12,7 @@ from zlib_ng.zlib_ng import crc32
 from surecast.errors import PeerError
 from surecast.protocol.codec import REST, U32, U64, Layout, bytes_of
 from surecast.protocol.paxos.handler import Context, Handler, InPieces, InPlace, WithEffects
-from surecast.protocol.paxos.log_values import COUNT, REQUEST, SEGMENT, STAMP_BYTES, Segment, stamp_of
+from surecast.protocol.paxos.log_values import COUNT, REQUEST, SEGMENT, STAMP_BYTES, Segment, names_of, stamp_of
 from surecast.protocol.paxos.membership import CONFIGURATION_CLIENT, Membership
 from surecast.protocol.paxos.paxos_settings import PaxosSettings
 from surecast.protocol.paxos.replies import ReplyCache
@@ -186,7 +186,7 @@ class Machine:
     def cached(self, segment: Segment) -> list[Answer] | None:
         """The answers to the requests of a segment that were all applied before; None as soon as one may be new."""
         answers: list[Answer] = []
-        for client, sequence, _ in segment.names():
+        for client, sequence, _ in names_of(segment.pieces[0], SEGMENT.size):
             session = self.cache.sessions.get(client)
             reply = None if session is None else session.replies.get(sequence)
             if session is None or (reply is None and sequence > session.floor):

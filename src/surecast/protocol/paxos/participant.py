@@ -283,7 +283,7 @@ class Participant(ReplicaView):
             return
         self.leader.mark_urgent(sender)
         for data in message.segments:
-            segment = Segment((data,), len(data))
+            segment = Segment.of(data)
             if self.machine.cached(segment) is None:
                 self.leader.enqueue(segment)
             elif segment.key not in self.leader.held:
