@@ -334,7 +334,7 @@ class GroupServer(Shell, NodeUser):
             if (time_s := self.node.time_s()) is not None and self._is_due(time_s):
                 self.front_end.control(Item.TICK)
             self._watch_replicas(now)
-        if self.front_end.is_ready or self.front_end.gate.dirty or self.front_end.closing:
+        if self.front_end.is_ready or self.front_end.gate.dirty or self.front_end.closing or self._commands:
             self.turn()
 
     def _is_due(self, time_s: float) -> bool:

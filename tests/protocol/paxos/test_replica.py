@@ -301,6 +301,47 @@ def test_what_arrives_while_an_instance_is_under_way_waits_for_it_or_for_a_momen
     assert leader.applied == before + 2
 
 
+def test_heartbeats_and_ticks_that_tell_nothing_new_are_no_reason_for_a_turn() -> None:
+    """Most of the turns of a group in which nobody publishes would be empty."""
+    group = started()
+    group.ask(group.leader.id, 7, 1, incr(b"k"))
+    group.run(0.3)
+    sent: list[tuple[int, Message]] = []
+    for replica in group.replicas.values():
+        group.now += 1.01 * replica.settings.heartbeat_s
+        replica.tick(group.now)
+        assert replica.has_more  # its heartbeats
+        turn = replica.take()
+        replica.synced(turn.number, group.now)
+        sent += [(replica.id, message) for to, message in turn.messages]
+        replica.tick(group.now + 0.1 * replica.settings.heartbeat_s)
+        assert not replica.has_more
+    assert {type(message) for _, message in sent} >= {Heartbeat}
+    for replica in group.replicas.values():
+        for sender, message in sent:
+            if sender != replica.id:
+                replica.receive(sender, message, group.now)
+        assert not replica.has_more
+
+
+def test_a_heartbeat_that_tells_of_more_is_a_reason_for_a_turn() -> None:
+    """A follower that missed the notification learns from it what is chosen."""
+    group = started(commit_notification_s=1.0)
+    group.passes = lambda source, to, message: not isinstance(message, Chosen)
+    leader, follower = group.leader, group.replicas[group.followers()[0]]
+    for sequence in range(1, 4):
+        group.ask(leader.id, 7, sequence, incr(b"k"))
+    assert follower.applied < leader.applied
+    leader.tick(group.now + 1.01 * leader.settings.heartbeat_s)
+    heartbeats = [message for to, message in leader.take().messages if to == follower.id]
+    for message in heartbeats:
+        if isinstance(message, Heartbeat):
+            follower.receive(leader.id, message, group.now)
+    assert follower.has_more
+    follower.take()
+    assert follower.applied == leader.applied
+
+
 def test_a_shell_may_keep_requests_for_as_long_as_they_would_not_be_proposed() -> None:
     """`Pacing.batching_delay_until`: not where they could go at once, and never at a replica that does not lead."""
     group = started(proposal_interval_s=0.01)

@@ -578,7 +578,8 @@ class ReplicaNode:
             return
         for event, line in self.replica.take_notices():
             self.log.error(event, replica=self.id, reason=line)
-        self._run_turn()
+        if self.replica.has_more:
+            self._run_turn()
 
     def _check_clock(self, now: float) -> None:
         """Reads the clock of the machine anew, which may have been set, and compares it with the others."""
@@ -603,7 +604,7 @@ class ReplicaNode:
             except Exception as error:  # of the handler: the state may be half changed
                 self.give_up(error)
                 return
-        if not self._planned:
+        if not self._planned and self.replica.has_more:
             self.plan_turn()
 
     def met(self, sender: int) -> None:

@@ -23,6 +23,8 @@ __all__ = ["Participant"]
 
 _INTRODUCTIONS = frozenset((m.Rejoin, m.Admit, m.Refuse))
 """The messages that a replica may send before it is admitted."""
+_QUIET = frozenset((m.Heartbeat, m.Checkpoint))
+"""The messages that all send all the time, and that mostly tell nothing new."""
 
 
 class Participant(ReplicaView):
@@ -78,8 +80,10 @@ class Participant(ReplicaView):
             self.count("messages of starts that were not admitted")
             return
         self.detector.hear(sender, now)
-        self._handlers[type(message)](sender, message)
-        self._unsettled = True
+        kind = type(message)
+        self._handlers[kind](sender, message)
+        if kind not in _QUIET or self._may_settle(message):
+            self._unsettled = True
 
     def _excuse(self) -> None:
         """This replica did not run for a while: what that did to its view of the others is undone."""
@@ -88,6 +92,14 @@ class Participant(ReplicaView):
         self.excuse(late_s)
         self.election.excuse(late_s)
         self.admission.excuse(late_s)
+
+    def _may_settle(self, message: m.Message | None) -> bool:
+        """Returns whether something may be chosen, led or closed that was not before a quiet message, or a tick.
+
+        Otherwise no turn is worth it: while nobody publishes, most would be empty.
+        """
+        is_behind = isinstance(message, m.Heartbeat) and message.applied > self.applied
+        return is_behind or self.is_fast or self.leader.stage is Stage.PREPARING
 
     # Whom it follows, and whether it votes
 

@@ -192,7 +192,8 @@ class Replica(Participant):
             self.election.rest()
         elif self.voting and now >= self.election.deadline_s:
             self._seek()
-        self._unsettled = True
+        if self._may_settle(None):
+            self._unsettled = True
 
     def _seek(self) -> None:
         """No leader was heard of for long enough."""
