@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -150,10 +152,22 @@ def test_loads_count_an_event_once_however_many_get_it() -> None:
       topics: [t, unheard]
       publishers: [{name: p, home: b-2, topics: [t, unheard], rate: 8/s}]
       subscribers: [{name: s, count: 5, home: b-1, topics: [t]}, {name: u, home: b-3, topics: [t]}]
+    delivery: {fault_tolerance: {refresh: link}}
     """)
     )
     assert broker_rates_per_s(system) == [4.0, 8.0, 4.0]
     assert [round(load.utilisation, 6) for load in event_loads(system)] == [0.04, 0.08, 0.04]
+
+
+def test_acknowledgements_refreshes_and_copies_are_load() -> None:
+    system = pair(delivery="{fault_tolerance: {scheme: buffering, refresh_interval: 10s}}")
+    loads = {load.component: round(load.utilisation, 6) for load in event_loads(system)}
+    # a gets 5 events and 5 acknowledgements, and a refresh of t every 10 s; b gets the events
+    assert loads == {"broker a": 0.101, "broker b": 0.05, "link a--b": 0.051}
+    lossy = replace(system, overlay=replace(system.overlay, links=(replace(system.overlay.links[0], loss=0.2),)))
+    assert event_loads(lossy)[1].rate_per_s == pytest.approx(4.0)  # no copy is sent again within 1 s
+    patient = tuple(replace(publisher, deadline_s=math.inf) for publisher in lossy.publishers)
+    assert event_loads(replace(lossy, publishers=patient))[1].rate_per_s == pytest.approx(5.0 / 0.8)
 
 
 def test_a_link_has_its_capacity_in_each_direction() -> None:

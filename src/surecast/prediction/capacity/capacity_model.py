@@ -18,6 +18,7 @@ from surecast.prediction.capacity.service_times import Services, services_of
 from surecast.prediction.capacity.unpredicted import refuse_unpredicted
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
+from surecast.scenario.saturation import Component, component_service, traffic_of
 from surecast.scenario.system import ClassWorkload, Matching, System
 
 __all__ = ["ALGORITHMS", "CapacityModel", "LinkFlows", "Loads", "Servers", "capacity_model", "known_algorithms"]
@@ -118,6 +119,9 @@ class CapacityModel:
     servers: Servers
     statistics: tuple[FilterStatistics, ...]
     matching: tuple[Matching | None, ...]
+    besides: Array | None = None
+    """The load of all queues by the events of topics: their utilisation, and their rate times the second moment of the
+    service time."""
 
     @property
     def serves(self) -> Mask:
@@ -199,6 +203,8 @@ class CapacityModel:
         # capacity Eqs. 28, 34, and the second moments of Eqs. 29, 35
         services = services_of(self, flows, scale)
         both = np.concatenate([self._by_broker(flows, scale, services), server_rates[:, 1:] * self.servers.moments])
+        if self.besides is not None:
+            both = both + self.besides
         mean_s = services.first
         return Loads(link_rates, broker_rates, server_rates, both[:, 0], both[:, 1], mean_s[0], mean_s[1])
 
@@ -231,6 +237,7 @@ def capacity_model(system: System, *, shared_directions: bool = True) -> Capacit
     lifetime_s = workload.lifetime.mean_s
     beyond = tree.beyond(subscriptions)
     latency = np.array([link.latency_s for link in overlay.links], dtype=np.float64)
+    servers = _servers(system, shared_directions)
     return CapacityModel(
         tree,
         count,
@@ -244,10 +251,29 @@ def capacity_model(system: System, *, shared_directions: bool = True) -> Capacit
         np.concatenate([latency, latency]),
         _moments(broker.notification_service for broker in overlay.brokers),
         _moments(broker.control_service for broker in overlay.brokers),
-        _servers(system, shared_directions),
+        servers,
         statistics,
         tuple(broker.matching for broker in overlay.brokers),
+        _by_topics(system, servers) if system.publishers and shared_directions else None,
     )
+
+
+def _by_topics(system: System, servers: Servers) -> Array:
+    """Returns the load of brokers and physical queues by the events of topics, with all that they bring."""
+    traffic = traffic_of(system)
+    rows: list[list[float]] = []
+    for broker, events, controls in zip(
+        system.overlay.brokers, traffic.events_per_s, traffic.controls_per_s, strict=True
+    ):
+        parts = ((events, broker.notification_service), (controls, broker.control_service))
+        moments = [(rate, service.moments()) for rate, service in parts if service is not None]
+        rows.append([sum(rate * each[k] for rate, each in moments) for k in (0, 1)])
+    for is_router, component in zip(servers.is_router.tolist(), servers.component.tolist(), strict=True):
+        key: Component = ("router" if is_router else "physical link", component, 0)
+        first, second = component_service(system, key).moments()[:2] if key in traffic.components else (0.0, 0.0)
+        rate = sum(traffic.components.get(key, (0.0, 0.0)))
+        rows.append([rate * first, rate * second])
+    return np.array(rows, dtype=np.float64).reshape(-1, 2)
 
 
 def _distinct_classes(
