@@ -35,6 +35,7 @@ class _Names(TypedDict):
     schemes: Sequence[str] | None
     algorithms: Sequence[str] | None
     policies: Sequence[str] | None
+    alone: bool
 
 
 def predict(
@@ -43,13 +44,14 @@ def predict(
     schemes: Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
     policies: Sequence[str] | None = None,
+    alone: bool = False,
 ) -> QoSReport:
     """Returns what each subscriber will get, by formula.
 
-    Filter classes get the figures of capacity; subscribers with topics those of dropping where they come and go, and
-    of reliability otherwise; events that travel as packets those of coded delivery; replicated brokers those of their
-    groups. A system that needs several of these models gets them composed, unless `schemes` (of fault tolerance or of
-    packets), routing `algorithms` or drop `policies` are named: then these alone. The policy `all` stands for all.
+    Filter classes get the figures of capacity; subscribers with topics those of all models composed, or of failures
+    where nothing else stands beside them; events that travel as packets those of coded delivery; replicated brokers
+    those of their groups. Where `schemes` (of fault tolerance or of packets), routing `algorithms` or drop `policies`
+    are named, and with `alone`, each model answers alone. The policy `all` stands for all.
 
     >>> from surecast import Scenario, predict
     >>> report = predict(Scenario.load("examples/dropping.yaml"), policies=["expiry"])
@@ -58,7 +60,7 @@ def predict(
     """
     from surecast.models import ask, predict_question
 
-    return predict_question(ask(_system(scenario), schemes, algorithms, policies))
+    return predict_question(ask(_system(scenario), schemes, algorithms, policies, compose=not alone))
 
 
 def simulate(
@@ -67,6 +69,7 @@ def simulate(
     schemes: Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
     policies: Sequence[str] | None = None,
+    alone: bool = False,
     method: Method = "compiled",
     runs: int | None = None,
     duration: str | float | None = None,
@@ -91,7 +94,7 @@ def simulate(
     extent = plan_simulation(
         system, runs=runs, duration=duration, seed=seed, method=method, workers=workers, progress=progress
     )
-    question = ask(system, schemes, algorithms, policies, compose=method == "compiled")
+    question = ask(system, schemes, algorithms, policies, compose=method == "compiled" and not alone)
     return simulate_question(question, extent)
 
 
@@ -231,6 +234,7 @@ def compare(
     schemes: Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
     policies: Sequence[str] | None = None,
+    alone: bool = False,
     method: Method = "compiled",
     runs: int | None = None,
     duration: str | float | None = None,
@@ -249,7 +253,7 @@ def compare(
     >>> scenario = Scenario.load("examples/dropping.yaml")
     >>> comparison = compare(scenario, runs=4, duration="1h", vary={"busy": {"workload.publishers[0].rate": "4/s"}})
     >>> [row.variant for row in comparison.rows(metric="success_share", scope="subscriber")]
-    ['probabilistic, busy']
+    ['composed, busy']
     """
     from surecast.report import QoSReport, place_side_by_side
     from surecast.report import compare as compare_reports
@@ -278,7 +282,7 @@ def compare(
         extent: dict[str, Any] = {"runs": runs, "duration": duration, "seed": seed, "workers": workers}
         return simulate(system, method=method, progress=progress, **extent, **names)
 
-    named: _Names = {"schemes": schemes, "algorithms": algorithms, "policies": policies}
+    named: _Names = {"schemes": schemes, "algorithms": algorithms, "policies": policies, "alone": alone}
     reports = _answers(a, vary or {"": {}}, sources, named, answer)
     return compare_reports(*reports) if len(reports) == 2 else place_side_by_side(*reports)
 
@@ -333,7 +337,8 @@ def beside_run(
     answers = {"measured": [measured], source: [whole.select(variant=COMPOSED)]}
     policies = [system.delivery.dropping.policy] if coming else None
     try:
-        answers[source].append(answer({"schemes": schemes or None, "algorithms": None, "policies": policies}))
+        names: _Names = {"schemes": schemes or None, "algorithms": None, "policies": policies, "alone": True}
+        answers[source].append(answer(names))
     except AssumptionError:
         # A model may refuse by itself what it takes as a part of the composed one.
         answers[source] = [whole]

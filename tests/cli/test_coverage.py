@@ -135,9 +135,18 @@ def cannot_matter(field: str, system: System) -> str:
         return "each scheme and each algorithm is a variant of its own"
     if field == "FaultTolerance.refresh" and not any(broker.failures for broker in overlay.brokers):
         return "no broker loses its routing table"
+    served = any(broker.notification_service for broker in overlay.brokers)
+    scheme = system.delivery.fault_tolerance.scheme
+    uses = {
+        "refresh": scheme == "periodic-subscription" or served,
+        "subscription_timeout": scheme == "periodic-subscription",
+        "retransmission": scheme.endswith("buffering"),
+        "detection": scheme.startswith("bypass") and not overlay.is_tree,
+    }
+    if field.startswith("FaultTolerance.") and not uses.get(field.split(".")[1].replace("_interval", "", 1), True):
+        return "its scheme has no use for it"
     if field in ("Targets.reliability", "Targets.response_time") and system.subscribers:
         return "each subscriber has its own when the system is built"
-    served = any(broker.notification_service for broker in overlay.brokers)
     if field == "FilterClass.service_factor" and not served:
         return "nothing takes time"
     if field == "Publisher.deadline_s" and system.delivery.coding and not any(k.latency_s for k in overlay.links):

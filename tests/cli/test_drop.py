@@ -275,7 +275,11 @@ def test_over_several_brokers_what_remains_is_simulated(surecast: Run, tmp_path:
     (tmp_path / "far.yaml").write_text(FAR)
     report = json.loads(surecast("simulate", "far.yaml", "--scheme", "buffering", "--json").stdout)
     assert {f["name"] for f in report["figures"] if f["metric"] == "reliability"} >= {"phone", "wall"}
-    apart = ["--set", "delivery.fault_tolerance.scheme=bypass"]  # which is not composed
+    around = json.loads(
+        surecast("simulate", "far.yaml", "--set", "delivery.fault_tolerance.scheme=bypass", "--json").stdout
+    )
+    assert {f["name"] for f in around["figures"] if f["metric"] == "reliability"} >= {"phone", "wall"}
+    apart = ["--alone"]
     done = surecast("simulate", "far.yaml", *apart, "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)

@@ -34,7 +34,7 @@ def test_the_figures_of_a_registered_model_stand_beside_the_others(dropping: Sce
     register_model("silent", lambda system: None)
     report = predict(dropping)
     assert report.value("response_mean_s", name="subscriber", variant="mine") == 42.0
-    assert "probabilistic" in report.variants
+    assert "composed" in report.variants
     assert "mine" not in simulate(dropping, runs=2, duration="10min").variants
 
 

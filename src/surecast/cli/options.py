@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlgorithmNames",
+    "Alone",
     "AsJson",
     "Duration",
     "Limit",
@@ -49,6 +50,10 @@ ScenarioFile = Annotated[
     Path, typer.Argument(metavar="SCENARIO", help="A scenario file.", show_default=False, readable=False)
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON in place of tables.")]
+Alone = Annotated[
+    bool,
+    typer.Option("--alone", help="Show each model alone, without what the others add; composed by default."),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
@@ -194,10 +199,16 @@ class Variants:
     scheme: SchemeNames = None
     algorithm: AlgorithmNames = None
     policy: PolicyNames = None
+    alone: Alone = False
 
     def arguments(self) -> dict[str, Any]:
         """Returns them as `surecast.predict` and `surecast.simulate` take them."""
-        return {"schemes": self.scheme, "algorithms": self.algorithm, "policies": self.policy}
+        return {
+            "schemes": self.scheme,
+            "algorithms": self.algorithm,
+            "policies": self.policy,
+            "alone": self.alone,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

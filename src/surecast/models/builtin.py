@@ -50,7 +50,17 @@ def joined(reports: Sequence[QoSReport], name: str, source: str, seed: int, warn
 def _predict_composed(question: Question) -> QoSReport:
     from surecast.prediction.composed import predict_composed
 
-    return predict_composed(question.system, quantiles=QUANTILES)
+    besides = _beside_topics(question.system)
+    return predict_composed(question.system, quantiles=QUANTILES, factors=False, besides=besides)
+
+
+def _beside_topics(system: System) -> Mapping[str, tuple[float, float]]:
+    """The load of brokers and links by filter classes, which the events of topics find there."""
+    if system.class_workload is None:
+        return {}
+    from surecast.prediction.capacity.class_overload import class_loads
+
+    return class_loads(system, system.class_workload)
 
 
 def _simulate_composed(question: Question, plan: SimulationPlan) -> QoSReport:
@@ -58,8 +68,10 @@ def _simulate_composed(question: Question, plan: SimulationPlan) -> QoSReport:
     from surecast.prediction.composed import composed_mechanisms
     from surecast.simulation.composed import simulate_composed
 
-    mechanisms = composed_mechanisms(question.system)
-    return simulate_composed(question.system, mechanisms=mechanisms, quantiles=QUANTILES, **_extent(plan))
+    mechanisms, besides = composed_mechanisms(question.system), _beside_topics(question.system)
+    return simulate_composed(
+        question.system, mechanisms=mechanisms, quantiles=QUANTILES, besides=besides, **_extent(plan)
+    )
 
 
 def _predict_coding(question: Question) -> QoSReport:

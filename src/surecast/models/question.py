@@ -65,7 +65,7 @@ class Question:
     @property
     def has_classes(self) -> bool:
         """There are filter classes to answer for alone."""
-        return self.system.class_workload is not None and not self.is_composed
+        return self.system.class_workload is not None
 
     @property
     def has_groups(self) -> bool:

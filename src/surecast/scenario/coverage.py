@@ -170,10 +170,12 @@ PARTS: Final[dict[str, Part]] = {
 _FAILURES = {"broker failures", "link failures", "client failures", "fault tolerance"}
 _BESIDE = {"topics", "fan-out"}
 """The parts that only a model of filter classes, or of the load of a group, can leave out."""
+_DELIVERY_TARGETS = {"reliability target", "response target"}
+_ON_LINKS = {"link capacity", "link loss", "physical queues"}
 _SCHEMES = _FAILURES | _BESIDE | {"routing", "link latency", "deadline"}
 _PACKETS = {"link latency", "link loss", "link capacity", "deadline", "coding", "routing", "ordering"} | _BESIDE
 _DROPPING = {"connectivity", "transmission", "dropping", "broker queues", "routing", "ordering"} | _BESIDE
-_COMPOSED = _SCHEMES | _DROPPING | {"replication", "reliability target", "response target"}
+_COMPOSED = _SCHEMES | _DROPPING | _DELIVERY_TARGETS | _ON_LINKS | {"replication", "classes", "control messages"}
 _CLASSES = {"classes", "routing", "broker queues", "control messages", "link latency", "physical queues", "fan-out"}
 _DELAY_TARGETS = {"notification target", "subscription target", "utilisation target"}
 _GROUP = PARTS.keys() - {"fan-out", "control messages", "matching", "classes"}

@@ -34,14 +34,7 @@ def test_both_answers_and_their_comparison(monkeypatch: pytest.MonkeyPatch, tmp_
     surecast(monkeypatch, "predict", EXAMPLE, "--out", "p.json", "--json")
     surecast(monkeypatch, "simulate", EXAMPLE, *BRIEF, "--out", "s.json", "--json")
     predicted, simulated = load(tmp_path / "p.json"), load(tmp_path / "s.json")
-    assert predicted.variants == (
-        "composed",
-        "path failure alone",
-        "queueing alone",
-        "dropping alone",
-        "composed without replication",
-        "multi, 3 replicas",
-    )
+    assert predicted.variants == ("composed", "multi, 3 replicas")
     assert simulated.variants == ("composed",)
     assert check_accounts(predicted) == check_accounts(simulated) == []
     assert sum("independent" in warning for warning in predicted.info.warnings) >= 6
@@ -56,5 +49,6 @@ def test_a_scenario_is_compared_with_its_own_simulation(monkeypatch: pytest.Monk
 
 
 def test_who_names_a_scheme_gets_that_model_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = surecast(monkeypatch, "predict", EXAMPLE, "--scheme", "bypass", "--json")
-    assert '"composed"' not in text.split('"figures"')[1]
+    for alone in (("--scheme", "bypass"), ("--alone",)):
+        text = surecast(monkeypatch, "predict", EXAMPLE, *alone, "--json")
+        assert '"composed"' not in text.split('"figures"')[1]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surecast.errors import AssumptionError
+from surecast.errors import ConfigurationError
 from surecast.prediction.composed import composed_mechanisms, predict_composed
 from surecast.report import QoSReport, check_accounts
 from surecast.scenario import System, build, parse_text
@@ -165,8 +165,8 @@ def test_it_depends_on_the_seed_alone() -> None:
 
 def test_what_cannot_be_simulated_is_refused_by_name() -> None:
     system = random_system(1, "buffering")
-    with pytest.raises(AssumptionError, match="bypass is not simulated"):
-        simulate_composed(system, "bypass", runs=2, duration_s=100, seed=1)
+    with pytest.raises(ConfigurationError, match="no scheme 'teleport'"):
+        simulate_composed(system, "teleport", runs=2, duration_s=100, seed=1)
     report = simulate_composed(system, runs=2, duration_s=100, seed=1)
     assert any("without a dropping mechanism" in warning for warning in report.info.warnings)
 
@@ -216,10 +216,10 @@ def plainly(
             tries += 1
             attempt = left + tries * interval
             if not stores or attempt > times[event] + lives_s:
-                break
+                break  # what is late by queues alone goes on
         if tries and not stores:
             fates[event] = (PATH_DOWN, math.inf)
-        elif attempt > times[event] + lives_s:
+        elif tries and attempt > times[event] + lives_s:
             fates[event] = (EXPIRED, math.inf)
         else:
             pending.append((attempt, event, at + 1))
@@ -247,26 +247,79 @@ def test_travel_is_what_a_plain_simulation_does(seed: int, stores: bool) -> None
         cuts = sorted({edge for part in parts for pair in part for edge in pair})
         both = [(a, b) for a, b in pairwise(cuts) if all(any(s <= a and b <= e for s, e in p) for p in parts)]
         hops.append((np.array([a for a, _ in both]), np.array([b for _, b in both])))
-    count, ones = len(times), np.ones(len(times), np.int64)
-    events = (times, 0 * ones, ones, times + lives_s, np.arange(count))
-    nodes = np.arange(brokers)
-    here = np.array([0, 0, 1])
-    tree = (
-        nodes,
-        nodes - 1,
-        np.zeros(brokers),
-        here,
-        np.ones(brokers, np.int64),
-        np.array([0, 1, 2, 2]),
-        np.array([1, 2]),
-    )
-    fates, arrivals, sums = np.zeros(count, np.int8), np.full(count, math.inf), np.zeros((brokers, 2))
-    none = np.full((brokers, 1), -1)
+    count = len(times)
+    events = (times, np.zeros(count, np.int64), times + lives_s, np.arange(count))
+    nodes, zero = np.arange(brokers), np.zeros(brokers, np.int64)
+    tree = (nodes, nodes - 1, 2 * np.maximum(nodes - 1, 0), np.array([0, 1, 2, 2]), np.array([1, 2]))
+    never = np.full(brokers, -1)
+    targets = (np.arange(brokers + 1), zero, np.array([False, False, True]), never, never)
+    over = (np.zeros(4), np.zeros(4), np.zeros(5, np.int64), np.zeros(0, np.int64))
+    fates, arrivals, sums = np.zeros(count, np.int32), np.full(count, math.inf), np.zeros((brokers, 2))
     drawn, starts = np.append(services.ravel(), 0.0), np.arange(brokers) * count
+    took = (drawn, starts, np.full(brokers, count), np.zeros((brokers, 1)), np.zeros((0, 1)))
+    some = np.zeros(0, np.int64)
+    graph = (np.zeros(brokers + 1, np.int64), some, some)
+    table = np.zeros((1, brokers), np.int64)
+    around = (graph, np.zeros(0), some, zero, zero, table, zero, nodes - 1, np.array([1, 0, 2, 1]))
     travel(
-        events, tree, join(lists), join(hops), join([(np.empty(0), np.empty(0))]), none, none, np.zeros((brokers, 7)),
-        drawn, starts, (stores, interval), (0.0, 300.0, 4000.0), fates, arrivals, sums,
+        events, tree, targets, over, join(lists), join(hops), join([(np.empty(0), np.empty(0))]),
+        np.zeros((brokers, 7)), took, (stores, interval, False, False), around, (np.zeros(0), some, np.zeros(0)),
+        (0.0, 300.0, 4000.0), np.ones(1, np.uint64), fates, arrivals, sums,
     )  # fmt: skip
     assert fates.tolist() == [fate for fate, _ in expected]
     assert arrivals == pytest.approx([time for _, time in expected])
     assert {REACHED, HOME_DOWN} <= set(fates.tolist())
+
+
+@pytest.mark.parametrize("scheme", ["bypass", "bypass-buffering"])
+def test_ways_around_losses_and_queues_on_links_are_as_predicted(scheme: str) -> None:
+    system = line(f"""
+overlay:
+  brokers: [{{name: b, count: 4, capacity: 20/s}}]
+  links: {{build: ring, loss: 0.05, capacity: 12/s, latency: 20ms}}
+availability: {{brokers: {{availability: 0.95, period: 400s}}, links: {{availability: 0.95, period: 300s}}}}
+workload:
+  topics: [t]
+  deadline: 20s
+  publishers: [{{name: p, home: b-1, topics: [t], rate: 2/s}}]
+  subscribers: [{{name: s, home: b-3, topics: [t]}}, {{name: r, home: b-2, topics: [t]}}]
+delivery: {{fault_tolerance: {{scheme: {scheme}, retransmission_interval: 2s}}}}
+""")
+    predicted, found = predict_composed(system, factors=False), simulated(system, runs=6, duration_s=12_000.0)
+    assert check_accounts(found) == []
+    for name in ("s", "r"):
+        figure = figure_of(found, "reliability", name)
+        assert predicted.value("reliability", name=name, variant="composed") == pytest.approx(figure.value, abs=0.03)
+    reasons = {f.detail for f in found.select(metric="share_dropped", name="s")}
+    assert ("lost on a link" in reasons) == ("partitioned" in reasons) == (scheme == "bypass")
+
+
+def test_messages_queue_on_links_and_come_back_as_acknowledgements() -> None:
+    """A link of 5/s with 4/s is M/M/1; acknowledgements take half of the sender's broker."""
+    system = line("""
+overlay: {brokers: [{name: a, capacity: 10/s}, {name: b}], links: [{between: [a, b], capacity: 5/s}]}
+workload:
+  topics: [t]
+  publishers: [{name: p, home: a, topics: [t], rate: 4/s}]
+  subscribers: [{name: s, home: b, topics: [t]}]
+delivery: {fault_tolerance: {scheme: buffering, refresh: link}}
+""")
+    found = simulated(system, runs=6, duration_s=10_000.0)
+    assert found.value("delay_mean_s", name="a") == pytest.approx(0.5, rel=0.1)
+    assert found.value("delay_mean_s", name="s") == pytest.approx(1.5, rel=0.1)
+
+
+def test_what_is_late_by_queues_alone_is_delivered_late() -> None:
+    system = line("""
+overlay: {brokers: [{name: a, capacity: 5/s}, {name: b, capacity: 5/s}], links: [[a, b]]}
+workload:
+  topics: [t]
+  deadline: 500ms
+  publishers: [{name: p, home: a, topics: [t], rate: 4/s}]
+  subscribers: [{name: s, home: b, topics: [t]}]
+delivery: {fault_tolerance: {scheme: none}}
+""")
+    for scheme in ("none", "buffering"):
+        found = simulate_composed(system, scheme, runs=2, duration_s=3000.0, seed=2)
+        assert found.value("success_share", name="s") == pytest.approx(1.0)
+        assert found.value("share_late", name="s") > 0.5

@@ -11,29 +11,39 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import SaturationError
-from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
-from surecast.prediction.composed.event_delay import Waits, interrupted
+from surecast.prediction.composed.event_delay import interrupted
+from surecast.prediction.composed.ways import RouteTimes, Ways, ways_of
 from surecast.prediction.dropping.choose import MechanismOutcome, choose, through_input
 from surecast.prediction.dropping.queue import OnOffQueue
 from surecast.prediction.dropping.response_distributions import ExponentialSum, ResponseLaw
 from surecast.prediction.dropping.stages_before import SubscriberQueue, outlets_of
-from surecast.prediction.passages import Passage, group_passages, queue_passages
+from surecast.prediction.passages import Passage, Stations, behind_outages, stations_of
+from surecast.prediction.reliability.pairs import PairConnections
 from surecast.prediction.reliability.reliability_model import DeliveryModel, delivery_model
+from surecast.prediction.reliability.reliability_report import scheme_connections
 from surecast.prediction.reliability.scheme_reliability import SchemeAnswer, answers
 from surecast.prediction.replication.performance import GroupPerformance, predict_open
 from surecast.scenario.flows import OverlayPath
 from surecast.scenario.group import group_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
-from surecast.scenario.saturation import broker_rates_per_s
+from surecast.scenario.saturation import Traffic, on_link, traffic_of
 from surecast.scenario.system import Subscriber, System
 
 __all__ = ["ComposedModel", "Outlook"]
 
 Array = NDArray[np.float64]
 
-_ATTEMPTS_MAX = 600
-"""Attempts to pass on a stored event that are told apart; of more, several are taken together."""
-_LEFT_OUT = 1e-9
+
+def _columns(passage: Passage) -> tuple[float, ...]:
+    """Returns what of a passage adds up along a way."""
+    share = min(passage.behind_share, 1.0 - 1e-12)
+    return (
+        passage.shift_s,
+        passage.mean_s,
+        passage.variance_s2,
+        math.log1p(-share),
+        passage.behind_share * passage.behind_s,
+    )
 
 
 @dataclass(frozen=True)
@@ -50,124 +60,180 @@ class Outlook:
 
 
 class ComposedModel:
-    """A system under one scheme and one dropping policy. With `waits` off, brokers and links take no time."""
+    """A system under one scheme and one dropping policy. With `waits` off, brokers and links take no time.
 
-    def __init__(self, system: System, scheme: str, policy: str, *, waits: bool = True):
-        self.system, self.scheme, self.policy, self.waits = system, scheme, policy, waits
+    `besides` has the utilisation and the squares of what else the brokers and links carry, by name.
+    """
+
+    def __init__(
+        self,
+        system: System,
+        scheme: str,
+        policy: str,
+        *,
+        waits: bool = True,
+        besides: Mapping[str, tuple[float, float]] | None = None,
+    ):
+        self.system, self.scheme, self.policy, self.waits, self.besides = system, scheme, policy, waits, besides
         self.delivery: DeliveryModel = delivery_model(system)
         self.flows = self.delivery.flows
+        self.stores = scheme.endswith("buffering")
         self.warnings: list[str] = []
-        self._waits: dict[tuple[int, float], Waits] = {}
+
+    @cached_property
+    def connections(self) -> tuple[PairConnections | None, PairConnections | None]:
+        """The connections of each flow, and those with links that never fail, where the scheme needs them."""
+        return scheme_connections(self.delivery, (self.scheme,))
 
     @cached_property
     def answer(self) -> SchemeAnswer:
         """The answer of the reliability model for each flow."""
         model = self.delivery
         delays = np.zeros(0), np.zeros(0)
-        if self.scheme == "buffering":
+        if self.stores:
             delays = model.delays(model.spread.path, model.spread.deadline_s[model.spread.stream])
-        return answers(model, (self.scheme,), delays, None, None)[0]
-
-    @cached_property
-    def waited_s(self) -> Array:
-        """Mean time that the events of each flow wait for repairs, of those that get to their home broker."""
-        late = self.answer.late
-        if late is None:
-            return np.zeros(len(self.flows.route))
-        limit = self.delivery.full_periods(self.delivery.flow_deadline_s)
-        end = np.where(np.isfinite(limit), limit, 0.0)
-        term = late[0]
-        sums = np.maximum(term.mean - end * term.tail, 0.0)
-        arrives = 1.0 - term.tail
-        return np.asarray(np.divide(sums, arrives, out=np.zeros_like(sums), where=arrives > 0), dtype=np.float64)
-
-    def waits_of(self, flow: int) -> Waits:
-        """Returns the wait for repairs of the events of a flow: P[so many intervals], given that their home was up."""
-        if self.scheme != "buffering":
-            return Waits.none()
-        model = self.delivery
-        path, deadline = int(model.flow_path[flow]), float(model.flow_deadline_s[flow])
-        if (path, deadline) not in self._waits:
-            self._waits[path, deadline] = self._attempts(path, deadline)
-        return self._waits[path, deadline]
-
-    def _attempts(self, path: int, deadline_s: float) -> Waits:
-        table, interval = self.delivery.table, self.delivery.interval_s
-
-        def tails(times: Array) -> Array:
-            return table.tails(np.full(len(times), path, dtype=np.intp), times)[0]
-
-        if tails(np.zeros(1))[0] <= 0.0:
-            return Waits.none()
-        last = int(np.floor(deadline_s / interval * (1.0 + 1e-12))) if deadline_s < math.inf else 64
-        while deadline_s == math.inf and tails(np.array([last * interval]))[0] > _LEFT_OUT and last < 2**40:
-            last *= 2
-        steps = np.unique(np.round(np.linspace(0, last, min(last, _ATTEMPTS_MAX) + 1)).astype(np.int64))
-        times = np.asarray(steps * interval, dtype=np.float64)
-        left = np.maximum(tails(times), 0.0)
-        shares = np.maximum(-np.diff(left, prepend=1.0), 0.0)
-        # attempts that are taken together end, on average, in the middle of them
-        middle = np.concatenate([[0.0], (steps[1:] + steps[:-1] + 1) / 2.0]) * interval
-        return Waits(middle, shares)
-
-    @cached_property
-    def inputs(self) -> list[BrokerInput]:
-        return broker_inputs(self.system, self.flows)
+        return answers(model, (self.scheme,), delays, *self.connections)[0]
 
     @cached_property
     def groups(self) -> list[GroupPerformance] | None:
         """Ordering at each broker that is a group; None where no broker is one."""
         if not is_replicated(self.system):
             return None
-        loads = broker_rates_per_s(self.system)
         return [
-            predict_open(group_of(self.system, i), loads[i], f"broker {broker.name}")
+            predict_open(group_of(self.system, i), self.traffic.events_per_s[i], f"broker {broker.name}")
             for i, broker in enumerate(self.system.overlay.brokers)
         ]
 
     @cached_property
-    def passages(self) -> list[Passage]:
-        """The time in each broker: its input queue, or the ordering in its group."""
-        if not self.waits:
-            return [Passage()] * len(self.system.overlay.brokers)
-        if self.groups is not None:
-            return group_passages(self.system, self.groups)
-        return queue_passages(self.system, self.inputs)
+    def traffic(self) -> Traffic:
+        return traffic_of(self.system, self.flows, self.scheme)
 
     @cached_property
-    def route_passages(self) -> list[Passage]:
-        """The time in all brokers and on all links of each route."""
-        passages = []
-        for route in self.flows.routes:
-            latency = math.fsum(self.system.overlay.links[i].latency_s for i in route.links) if self.waits else 0.0
-            total = Passage(latency)
-            for broker in route.brokers:
-                total = total.then(self.passages[broker])
-            passages.append(total)
-        return passages
+    def stations(self) -> Stations:
+        """The time in each broker, its input queue or the ordering in its group, and in the queues on links."""
+        if not self.waits:
+            count = len(self.system.overlay.brokers)
+            return Stations([Passage()] * count, [0.0] * count, {}, {})
+        return stations_of(self.system, self.traffic, self.groups, self.besides)
+
+    @cached_property
+    def passages(self) -> list[Passage]:
+        """The time in each broker, and behind what piled up in outages."""
+        if not self.stores or not self.waits or self.groups is not None:
+            return self.stations.brokers
+        behind = self._behind()
+        return [
+            replace(passage, behind_share=share, behind_s=mean_s)
+            for passage, (share, mean_s) in zip(self.stations.brokers, behind, strict=True)
+        ]
+
+    def _behind(self) -> list[tuple[float, float]]:
+        """Returns the share of each broker's events that are behind a backlog, and their mean wait for it."""
+        parts, links, model = self.delivery.components, self.system.overlay.links, self.delivery
+        deadlines, rates = model.flow_deadline_s, self.flows.rate_per_s
+        patience_s = float(np.average(np.minimum(deadlines, 1e12), weights=rates)) if rates.sum() > 0 else math.inf
+        if model.interval_s > 0.0:
+            # waits end at attempts: what would wait longer than its last one expires
+            patience_s = math.floor(patience_s / model.interval_s * (1.0 - 1e-9)) * model.interval_s
+        around = 1.0
+        if self.connections[0] is not None:
+            # what a way around takes does not pile up
+            down = float((rates * (model.home_up - model.path_up[model.flow_path])).sum())
+            parted = float((rates * np.maximum(model.home_up - self.connections[0].value, 0.0)).sum())
+            around = min(parted / down, 1.0) if down > 0.0 else 0.0
+        # by broker: what is held for it, and whose outages hold it; of acknowledgements, who waits for what is held
+        into: dict[int, list[tuple[int, int, float]]] = {}
+        answers: dict[int, list[tuple[int, int, float]]] = {}
+        for (link, start), (rate, _) in self.traffic.hops.items():
+            end = links[link].b if start == links[link].a else links[link].a
+            held = rate * float(parts.broker_up[start])
+            into.setdefault(end, []).append((link, end, held))
+            if self.system.overlay.brokers[start].control_service is not None:
+                answers.setdefault(start, []).append((link, end, held))
+        found = []
+        for i, broker in enumerate(self.system.overlay.brokers):
+            sums = [0.0, 0.0]
+            service, events = broker.notification_service, self.traffic.events_per_s[i]
+            if service is not None and events > 0.0:
+                passing = events + self.traffic.controls_per_s[i]
+                free = passing + (1.0 - self.stations.utilisation[i]) / service.mean_s
+                here = math.fsum(held for _, _, held in into.get(i, ()))
+                outages = [(True, here, parts.broker_failure[i], parts.broker_repair[i])]
+                outages += [(True, held, parts.link_failure[k], parts.link_repair[k]) for k, _, held in into.get(i, ())]
+                for k, end, held in answers.get(i, ()):
+                    outages.append((False, held, parts.link_failure[k], parts.link_repair[k]))
+                    outages.append((False, held, parts.broker_failure[end], parts.broker_repair[end]))
+                for own, held, failure, repair in outages:
+                    if failure <= 0.0:
+                        continue
+                    per_s = around * float(failure * repair / (failure + repair))
+                    lasts_s, interval_s = 1.0 / float(repair), model.interval_s
+                    number, waited_s = behind_outages(
+                        held, passing, free, interval_s, lasts_s, patience_s, counts_held=own
+                    )
+                    # of acknowledgements that pile up, only the events beside them matter
+                    among = events if own else passing
+                    sums[0] += per_s * number / among
+                    sums[1] += per_s * waited_s / among
+            share = min(sums[0], 0.95)
+            found.append((share, sums[1] / share if share > 0.0 else 0.0))
+        return found
+
+    @cached_property
+    def hop_passages(self) -> dict[tuple[int, int], Passage]:
+        """The time over each overlay link from the broker that sends: its latency and all queues on it."""
+        found = {}
+        for link, start in self.traffic.hops:
+            total = Passage(self.system.overlay.links[link].latency_s if self.waits else 0.0)
+            for component in on_link(self.system, link, start):
+                total = total.then(self.stations.links.get(component, Passage()))
+            found[link, start] = total
+        return found
+
+    @cached_property
+    def route_times(self) -> RouteTimes:
+        """The time on each route: all brokers and links of it."""
+        paths, links = self.delivery.paths, self.system.overlay.links
+        parts, count = paths.parts, len(paths.parent)
+        hop_columns = np.zeros((2 * len(links) + 1, 5))
+        for (link, start), passage in self.hop_passages.items():
+            hop_columns[2 * link + (start == links[link].b)] = _columns(passage)
+        broker_columns = np.array([_columns(passage) for passage in self.passages])
+        staying = np.array(self.staying_s)
+        lengths = np.diff(parts.start)
+        over, through = np.repeat(np.arange(count), lengths), np.repeat(np.arange(count), lengths + 1)
+        senders = parts.broker[np.arange(len(parts.link)) + over]
+        second = np.array([link.b for link in links] + [-1], dtype=np.intp)
+        hop = 2 * parts.link + (senders == second[parts.link])
+        sums = [
+            np.bincount(through, weights=broker_columns[parts.broker, k], minlength=count)
+            + np.bincount(over, weights=hop_columns[hop, k], minlength=count)
+            for k in range(5)
+        ]
+        hop_total_s = hop_columns[:, 0] + hop_columns[:, 1] + hop_columns[:, 4]
+        stays = np.bincount(through, weights=staying[parts.broker], minlength=count)
+        stays += np.bincount(over, weights=hop_total_s[hop], minlength=count)
+        share = -np.expm1(sums[3])
+        behind = np.divide(sums[4], share, out=np.zeros(count), where=share > 0.0)
+        chosen = paths.of_route
+        columns = (sums[0], sums[1], sums[2], share, behind, stays)
+        return RouteTimes(*(np.asarray(column[chosen], dtype=np.float64) for column in columns))
 
     @cached_property
     def staying_s(self) -> list[float]:
-        """Mean time in each broker: under buffering, what is in its queue waits out its outages."""
+        """Mean time in each broker: where events are stored, what is in its queue waits out its outages."""
         parts = self.delivery.components
-        rests = parts.broker_failure / parts.broker_repair if self.scheme == "buffering" else 0.0 * parts.broker_up
+        rests = parts.broker_failure / parts.broker_repair if self.stores else 0.0 * parts.broker_up
         return [float(p.total_s * (1.0 + rest)) for p, rest in zip(self.passages, rests, strict=True)]
 
     @cached_property
-    def passing_s(self) -> list[float]:
-        """Mean time in all brokers and on all links of each route, outages of the brokers included."""
-        links = self.system.overlay.links
-        return [
-            math.fsum(self.staying_s[b] for b in route.brokers)
-            + (math.fsum(links[k].latency_s for k in route.links) if self.waits else 0.0)
-            for route in self.flows.routes
-        ]
+    def ways(self) -> Ways:
+        return ways_of(self)
 
     @cached_property
     def before_s(self) -> Array:
         """Mean time in queues and on links before the subscriber's own queue, by interest."""
-        means = np.array([passage.total_s for passage in self.route_passages], dtype=np.float64)
-        return self.flows.weighted(means[self.flows.route])
+        return self.flows.weighted(self.route_times.total_s[self.flows.route])
 
     @cached_property
     def outlets(self) -> dict[str, SubscriberQueue]:
@@ -175,7 +241,7 @@ class ComposedModel:
         notes: list[str] = []
         outlets, _ = outlets_of(self.system, notes.append, self.warnings.append)
         interest_of = {s.name: int(i) for s, i in zip(self.system.subscribers, self.flows.interest_of, strict=True)}
-        plain = self.groups is None and self.waits
+        plain = self.groups is None and self.waits and len(self.system.overlay.brokers) == 1 and not self.besides
         return {
             outlet.subscriber.name: outlet
             if plain
@@ -240,6 +306,8 @@ class ComposedModel:
         up too.
         """
         rates = self.flows.rate_per_s[flows]
+        if not self.stores:
+            rates = rates * self.ways.passes[self.ways.of_flow[flows]]
         routes = [self.flows.routes[int(self.flows.route[f])] for f in flows]
         reach = rates * self.answer.reliability[flows]
         if math.isclose(float(reach.sum()), float(rates.sum()), rel_tol=1e-12) or reach.sum() <= 0.0:

@@ -33,8 +33,13 @@ __all__ = ["composed_mechanisms", "predict_composed"]
 
 Array = NDArray[np.float64]
 _HOW = "approximation"
+LOST_ON_LINKS = "lost on a link"
 _ROUNDING = 1e-13
 """Shares of lost events below this are none."""
+
+
+_QUANTILES_MAX = 500
+"""Interests of always connected subscribers up to which quantiles of delays are computed."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,7 @@ class _Served:
     dropped: Mapping[str, float]
     quantiles_s: tuple[float, ...]
     delivered_per_s: float
-    outlook: Outlook
+    responds: bool
 
 
 def predict_composed(
@@ -58,11 +63,13 @@ def predict_composed(
     *,
     quantiles: Sequence[float] = (0.5, 0.9, 0.95, 0.99),
     factors: bool = True,
+    besides: Mapping[str, tuple[float, float]] | None = None,
 ) -> QoSReport:
     """Reliability, delays and losses of each subscriber, with path failures, queues, groups and dropping together.
 
     `scheme` and `policy` are those of the scenario where left out. With `factors` the report also has what each part
-    does alone, and what there would be without replication, as variants.
+    does alone, and what there would be without replication, as variants. `besides` is other traffic of brokers and
+    links, by their name: its utilisation, and its rate times the second moment of its service time.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -86,7 +93,7 @@ def predict_composed(
     policy = system.delivery.dropping.policy if policy is None else policy
     _check(scheme, policy, quantiles)
     refuse_overloaded_events(system)
-    model = ComposedModel(system, scheme, policy)
+    model = ComposedModel(system, scheme, policy, besides=besides)
     parts = parts_of(system)
     builder = ReportBuilder.of_system(system, "predicted", composed=list(parts), scheme=scheme, policy=policy)
     refusals = _add_variant(builder, model, COMPOSED_VARIANT, quantiles)
@@ -118,11 +125,7 @@ def composed_mechanisms(system: System, policy: str | None = None) -> Mapping[st
 
 
 def _check(scheme: str, policy: str, quantiles: Sequence[float]) -> None:
-    if scheme not in COMPOSED_SCHEMES:
-        raise AssumptionError(
-            f"delivery.fault_tolerance.scheme: {scheme} is not composed with queues and dropping, as its events leave "
-            f"their tree; write one of {', '.join(COMPOSED_SCHEMES)}, or predict the scheme alone"
-        )
+    refuse_unknown("scheme", [scheme], COMPOSED_SCHEMES)
     refuse_unknown("policy", [policy], POLICIES)
     for q in quantiles:
         if not 0 < q < 1:
@@ -151,14 +154,20 @@ def _add_variant(
     served: dict[str, _Served] = {}
     outcomes: dict[tuple[object, ...], _Served | AssumptionError] = {}
     refusals = []
+    flows_of = _by_interest(model)
+    many = len(flows_of) > _QUANTILES_MAX
+    if many and quantiles:
+        builder.note(f"composed: quantiles of delays are left out for more than {_QUANTILES_MAX} different interests")
     for subscriber, interest in zip(model.system.subscribers, model.flows.interest_of.tolist(), strict=True):
-        flows = np.flatnonzero(model.flows.interest == interest)
-        if not len(flows):
+        if interest not in flows_of:
             continue
-        key = (interest, repr(subscriber.connectivity), repr(subscriber.service), subscriber.response_target_s)
+        outlet = subscriber.connectivity is not None or subscriber.service is not None
+        key: tuple[object, ...] = (interest,)
+        if outlet:
+            key = (interest, repr(subscriber.connectivity), repr(subscriber.service), subscriber.response_target_s)
         if key not in outcomes:
             try:
-                outcomes[key] = _serve(model, subscriber, flows, quantiles)
+                outcomes[key] = _serve(model, subscriber, flows_of[interest], () if many else quantiles)
             except AssumptionError as refusal:
                 outcomes[key] = refusal
         outcome = outcomes[key]
@@ -168,26 +177,34 @@ def _add_variant(
             served[subscriber.name] = outcome
     if not served:
         raise refusals[0]
-    for name, figures in served.items():
-        _add_subscriber(builder, name, figures, variant, quantiles)
+    _add_subscribers(builder, served, variant, () if many else quantiles)
     _add_system(builder, model.system, served, variant)
     return refusals
+
+
+def _by_interest(model: ComposedModel) -> dict[int, NDArray[np.intp]]:
+    """Returns the flows of each interest that has any."""
+    order = np.argsort(model.flows.interest, kind="stable")
+    cuts = np.flatnonzero(np.diff(model.flows.interest[order])) + 1
+    return {int(model.flows.interest[part[0]]): part for part in np.split(order, cuts) if len(part)}
 
 
 def _serve(
     model: ComposedModel, subscriber: Subscriber, flows: NDArray[np.intp], quantiles: Sequence[float]
 ) -> _Served:
     """Composes the parts for one subscriber: over its flows, with the weight of their rates (reliability Eq. 2)."""
-    outlook, clients = model.outlook(subscriber, flows), model.delivery.client_up
+    if subscriber.connectivity is None and subscriber.service is None:
+        return _serve_steady(model, flows, quantiles)
+    outlook, clients, ways = model.outlook(subscriber, flows), model.delivery.client_up, model.ways
     rates = model.flows.rate_per_s[flows]
     weights = rates / rates.sum()
     mechanism = None if outlook.outcome is None else outlook.outcome.mechanism
     on_time = delivered = waiting = expired = input_expired = 0.0
     mixture: dict[tuple[object, ...], tuple[float, EventDelay]] = {}
     for weight, flow in zip(weights.tolist(), flows.tolist(), strict=True):
-        route, deadline = int(model.flows.route[flow]), float(model.delivery.flow_deadline_s[flow])
-        passage, waits = model.route_passages[route], model.waits_of(flow)
-        arrives = weight * clients**2 * float(model.answer.reliability[flow])
+        way, deadline = int(ways.of_flow[flow]), float(model.delivery.flow_deadline_s[flow])
+        passage, waits = ways.passage(way), ways.waits[way]
+        arrives = weight * clients**2 * float(ways.reach[flow])
         if arrives <= 0.0:
             continue
         # what waits for a repair and is late by the queues is dropped on the way, not delivered late
@@ -202,9 +219,9 @@ def _serve(
         delay = EventDelay(surviving, passage, outlook.response)
         on_time += arrives * outlook.success_share * delay.within(deadline) / waits.total
         same = math.isclose(surviving.total, waits.total, rel_tol=1e-12)
-        waited = float(model.waited_s[flow]) if same else _mean(surviving.times_s, surviving.shares)
+        waited = float(ways.waited_s[way]) if same else _mean(surviving.times_s, surviving.shares)
         lives = outlook.outcome is not None and mechanism is not None and mechanism.expires
-        before = outlook.outcome.input_s if lives and outlook.outcome is not None else model.passing_s[route]
+        before = outlook.outcome.input_s if lives and outlook.outcome is not None else float(ways.total_s[way])
         waiting += got * (waited + before)
         key = (id(waits), passage, deadline)
         entry = mixture.get(key, (0.0, delay))
@@ -218,7 +235,37 @@ def _serve(
         _losses(model, flows, weights, outlook, (expired, input_expired)),
         times,
         float(rates.sum()) * delivered,
-        outlook,
+        outlook.response is not None,
+    )
+
+
+def _serve_steady(model: ComposedModel, flows: NDArray[np.intp], quantiles: Sequence[float]) -> _Served:
+    """The same for a subscriber that is always connected, and to which transmission takes no time."""
+    ways, rates = model.ways, model.flows.rate_per_s[flows]
+    weights, of_flow = rates / rates.sum(), ways.of_flow[flows]
+    arrives = weights * model.delivery.client_up**2 * ways.reach[flows]
+    got = arrives * ways.delivered[of_flow]
+    delivered, on_time = float(got.sum()), float(arrives @ ways.in_time[of_flow])
+    sums = float(got @ (ways.waited_s[of_flow] + ways.total_s[of_flow]))
+    times: tuple[float, ...] = ()
+    if quantiles and delivered > 0.0:
+        mixture = []
+        for share, way, flow in zip(arrives.tolist(), of_flow.tolist(), flows.tolist(), strict=True):
+            waits, passage = ways.waits[way], ways.passage(way)
+            moving = waits.surviving(partial(_in_time, passage, float(model.delivery.flow_deadline_s[flow])))
+            if share > 0.0:
+                mixture.append((share / waits.total, EventDelay(moving, passage, None)))
+        times = tuple(mixture_quantile_s(mixture, q) for q in quantiles)
+    expired = float(arrives @ (1.0 - ways.delivered[of_flow]))
+    return _Served(
+        min(on_time, delivered),
+        delivered,
+        sums / delivered if delivered > 0.0 else math.nan,
+        0.0,
+        _losses(model, flows, weights, None, (expired, 0.0)),
+        times,
+        float(rates.sum()) * delivered,
+        False,
     )
 
 
@@ -244,49 +291,59 @@ def _losses(
     model: ComposedModel,
     flows: NDArray[np.intp],
     weights: Array,
-    outlook: Outlook,
+    outlook: Outlook | None,
     expired: tuple[float, float],
 ) -> dict[str, float]:
     """Shares lost, by reason: on the way as in the reliability model, then at the subscriber's queue.
 
     `expired` are the shares that expire by the queues on the way: waiting for a repair, and by the drop policy.
     """
-    clients, answer = model.delivery.client_up, model.answer
+    clients, answer, ways = model.delivery.client_up, model.answer, model.ways
     lost = {reason: float(clients * weights @ shares[flows]) for reason, shares in answer.dropped.items()}
-    reaching = float(clients**2 * weights @ answer.reliability[flows]) - sum(expired)
+    arriving = float(weights @ ways.reach[flows])
+    on_links = clients * (float(weights @ answer.reliability[flows]) - arriving)
+    reason = "expired" if model.stores else LOST_ON_LINKS
+    lost[reason] = lost.get(reason, 0.0) + on_links
+    reaching = clients**2 * arriving - sum(expired)
     if clients < 1.0:
-        lost["client link down"] = float((1.0 - clients) * (1.0 + clients * weights @ answer.reliability[flows]))
+        lost["client link down"] = (1.0 - clients) * (1.0 + clients * arriving)
     for reason, share in zip(("expired", "expired in input queue"), expired, strict=True):
         lost[reason] = lost.get(reason, 0.0) + share
-    for reason, share in outlook.dropped.items():
+    for reason, share in outlook.dropped.items() if outlook is not None else ():
         lost[reason] = lost.get(reason, 0.0) + reaching * share
     return {reason: share for reason, share in lost.items() if share > _ROUNDING}
 
 
-def _add_subscriber(
-    builder: ReportBuilder, name: str, figures: _Served, variant: str, quantiles: Sequence[float]
+def _add_subscribers(
+    builder: ReportBuilder, served: Mapping[str, _Served], variant: str, quantiles: Sequence[float]
 ) -> None:
-    def add(metric: str, value: float, detail: str = "", how: str = _HOW) -> None:
-        builder.add("subscriber", name, metric, value, how=how, detail=detail, variant=variant)
+    """Adds the figures of all subscribers, one metric after the other."""
+    names, rows = tuple(served), list(served.values())
 
-    def share(value: float) -> float:
-        return min(max(value, 0.0), 1.0)
+    def add(metric: str, values: Sequence[float], detail: str = "", most: float = math.inf) -> None:
+        array = np.clip(np.array(values, dtype=np.float64), 0.0, most)
+        there = ~np.isnan(array)
+        if there.any():
+            builder.add_many(
+                "subscriber", names, metric, np.where(there, array, 0.0), how=_HOW, detail=detail, variant=variant,
+                where=there,
+            )  # fmt: skip
 
-    add("reliability", share(figures.on_time))
-    add("share_on_time", share(figures.on_time))
-    add("share_late", share(figures.delivered - figures.on_time))
-    add("success_share", share(figures.delivered))
-    for reason, lost in figures.dropped.items():
-        add("share_dropped", share(lost), reason)
-    add("share_dropped", share(math.fsum(figures.dropped.values())))
-    add("throughput_per_s", figures.delivered_per_s)
-    if figures.delivered <= 0.0:
-        return
-    add("delay_mean_s", figures.delay_mean_s)
-    if figures.outlook.response is not None:
-        add("response_mean_s", figures.response_mean_s)
-    for q, time in zip(quantiles, figures.quantiles_s, strict=False):
-        add("delay_quantile_s", time, f"p{100 * q:.10g}")
+    on_time = [row.on_time for row in rows]
+    add("reliability", on_time, most=1.0)
+    add("share_on_time", on_time, most=1.0)
+    add("share_late", [row.delivered - row.on_time for row in rows], most=1.0)
+    add("success_share", [row.delivered for row in rows], most=1.0)
+    for reason in dict.fromkeys(reason for row in rows for reason in row.dropped):
+        add("share_dropped", [row.dropped.get(reason, math.nan) for row in rows], reason, 1.0)
+    add("share_dropped", [math.fsum(row.dropped.values()) for row in rows], most=1.0)
+    add("throughput_per_s", [row.delivered_per_s for row in rows])
+    add("delay_mean_s", [row.delay_mean_s for row in rows])
+    responses = [row.response_mean_s if row.responds and row.delivered > 0.0 else math.nan for row in rows]
+    add("response_mean_s", responses)
+    for i, q in enumerate(quantiles):
+        values = [row.quantiles_s[i] if row.quantiles_s else math.nan for row in rows]
+        add("delay_quantile_s", values, f"p{100 * q:.10g}")
 
 
 def _add_system(builder: ReportBuilder, system: System, served: Mapping[str, _Served], variant: str) -> None:
@@ -325,10 +382,8 @@ def _add_brokers(builder: ReportBuilder, model: ComposedModel) -> None:
             builder.add("broker", name, metric, value, how=how, variant=COMPOSED_VARIANT)
 
         add("availability", float(model.delivery.components.broker_up[i]))
-        if model.groups is not None:
-            add("utilisation", model.groups[i].utilisation)
-        elif broker.notification_service is not None:
-            add("utilisation", model.inputs[i].utilisation)
+        if model.groups is not None or model.stations.utilisation[i] > 0.0:
+            add("utilisation", model.stations.utilisation[i])
         if model.passages[i].total_s > 0.0:
             add("delay_mean_s", model.staying_s[i])
 
@@ -342,32 +397,40 @@ def _add_assumptions(builder: ReportBuilder, model: ComposedModel, parts: Sequen
     builder.note(f"composed: {' and '.join(parts)} together, under {model.scheme}; delays are of delivered events")
     for note in model.answer.notes:
         builder.note(note)
-    if "path failure" in parts and model.scheme == "buffering":
+    if parts and model.stores:
         builder.note(
-            "composed: a wait for repairs ends at an attempt, so it takes whole retransmission intervals; an event "
-            "whose deadline passes in such a wait is dropped, one that is late for another reason is delivered late"
+            "composed: a wait for repairs or for another copy ends at an attempt, so it takes whole retransmission "
+            "intervals; an event whose deadline passes in such a wait is dropped, one that is late by queues is "
+            "delivered late"
         )
     for warning in model.warnings:
         builder.warn(warning)
     if model.delivery.components.simplified:
         names = ", ".join(model.delivery.components.simplified)
         builder.warn(f"groups with many states have up and down times with the same moments instead: {names}")
+    if any(link.burst_mean is not None for link in system.overlay.links):
+        builder.leave_out("not modelled by the composed model: losses in bursts (overlay.links.burst)")
     for sentence in left_out(system, "the composed model"):
         builder.leave_out(sentence)
 
 
 _INDEPENDENCE = (
     (
+        {"loss"},
+        "links lose messages independently of each other, in bursts or not, and no refresh of a subscription",
+    ),
+    (
         {"path failure"},
         "brokers, links and the clients' links fail independently of each other and of what they carry",
     ),
     (
         {"queueing"},
-        "the queues on a way are independent of each other, and events come to each of them at random (Poisson)",
+        "the queues on a way are independent of each other, and events come to each of them at random (Poisson), but "
+        "for what regular service before it spaces out",
     ),
     (
         {"path failure", "queueing"},
-        "queueing is independent of failures: what piles up in an outage, and then comes all at once, is left out",
+        "queueing is independent of failures, but for the backlog that a repair lets in: it drains as a fluid",
     ),
     (
         {"replication"},

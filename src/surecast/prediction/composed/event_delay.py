@@ -104,16 +104,18 @@ class EventDelay:
         times = np.atleast_1d(times_s)[:, None]
         if self._direct is not None:
             return np.asarray(self._table(times)[:, 0], dtype=np.float64)
-        return np.asarray(self._table(times - self.passage.points_s).mean(axis=1), dtype=np.float64)
+        points, weights = self.passage.points
+        return np.asarray(self._table(times - points) @ weights, dtype=np.float64)
 
     def _passing(self, times_s: Array) -> Array:
         if self.response is None:
             return self.passage.within(times_s)
         if self._direct is not None:
             return np.array([self._direct.within(float(t)) if t > 0.0 else 0.0 for t in times_s])
-        left = times_s[:, None] - self.passage.points_s
+        points, weights = self.passage.points
+        left = times_s[:, None] - points
         probabilities = np.array([[self.response.within(float(t)) if t > 0.0 else 0.0 for t in row] for row in left])
-        return np.asarray(probabilities.mean(axis=1), dtype=np.float64)
+        return np.asarray(probabilities @ weights, dtype=np.float64)
 
     @cached_property
     def _table(self) -> Callable[[Array], Array]:

@@ -1,16 +1,18 @@
-"""The models out of four that a system needs, and systems with some of them switched off."""
+"""The parts of a system that the composed model has together, and systems with some of them switched off."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+from surecast.scenario.coverage import has_part
 from surecast.scenario.group import is_replicated
-from surecast.scenario.spec.delivery import DeliverySpec
+from surecast.scenario.spec.delivery import SCHEMES, DeliverySpec
 from surecast.scenario.system import System
 
 __all__ = [
     "COMPOSED_SCHEMES",
     "COMPOSED_VARIANT",
+    "NOT_COMPOSED",
     "composes",
     "parts_of",
     "without_failures",
@@ -18,23 +20,29 @@ __all__ = [
     "without_replication",
 ]
 
-COMPOSED_SCHEMES = ("none", "periodic-subscription", "buffering")
-"""The schemes that are composed: those in which an event keeps to its topic's tree."""
+COMPOSED_SCHEMES = SCHEMES
+"""The schemes that are composed: all."""
 
 COMPOSED_VARIANT = "composed"
 """The variant under which reports have the figures of all models together."""
 
-_TOGETHER = (
-    {"path failure", "dropping"},
-    {"replication", "dropping"},
-    {"path failure", "queueing", "replication"},
+_ASKS = ("broker queues", "link capacity", "physical queues", "link loss", "connectivity", "transmission")
+"""The parts of a scenario that only the composed model has beside failures and deadlines. Constant latency is in the
+single models of failures, which leave nothing out where there is nothing else."""
+
+NOT_COMPOSED = (
+    ("delivery.coding", "workload.publishers", "events that travel as packets have a model of their own"),
+    (
+        "delivery.fault_tolerance.schemes",
+        "overlay.brokers.capacity",
+        "schemes by topic are simulated by the protocol alone (--method protocol)",
+    ),
 )
-"""Parts that are composed unasked. Failures and queues alone are not: failures over months are simulated faster without
-queues, and queues of milliseconds change little of what they do."""
+"""Pairs of fields that cannot be composed yet, and why; a system with both is refused, or a warning names them."""
 
 
 def parts_of(system: System) -> tuple[str, ...]:
-    """Returns the parts of a system that have a model each: path failure, queueing, replication and dropping.
+    """Returns the parts of a system: path failure, queueing, loss on links, replication and dropping.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -49,7 +57,9 @@ def parts_of(system: System) -> tuple[str, ...]:
         "path failure": system.client_failures is not None
         or any(broker.failures is not None for broker in overlay.brokers)
         or any(link.failures is not None for link in overlay.links),
-        "queueing": _transmits(system) or any(broker.notification_service is not None for broker in overlay.brokers),
+        "queueing": _transmits(system)
+        or any(has_part(system, part) for part in ("broker queues", "link capacity", "physical queues")),
+        "loss": has_part(system, "link loss"),
         "replication": is_replicated(system),
         "dropping": any(s.connectivity is not None and system.publishers_of(s) for s in system.subscribers),
     }
@@ -57,26 +67,20 @@ def parts_of(system: System) -> tuple[str, ...]:
 
 
 def composes(system: System) -> bool:
-    """Returns whether a system needs several models at once, and they can be composed for it.
+    """Returns whether a system needs all models at once: where queues, losses or subscribers that come and go stand
+    beside its topics.
 
-    Events have topics and travel whole, along their topic's tree. Queues where nothing fails are all there is to know.
-    A group alone, whose subscribers stay connected, has no paths and no queues but its own, which the model of groups
-    is about.
+    Events travel whole. A group alone, whose subscribers stay connected and whose events live forever, is all that the
+    model of groups is about.
     """
-    parts = set(parts_of(system))
-    if system.class_workload is not None or system.delivery.coding is not None:
+    if system.delivery.coding is not None:
         return False
     if not any(system.publishers_of(subscriber) for subscriber in system.subscribers):
         return False
-    if system.delivery.fault_tolerance.scheme not in COMPOSED_SCHEMES:
+    alone = len(system.overlay.brokers) == 1 and is_replicated(system)
+    if alone and not any(has_part(system, part) for part in ("connectivity", "transmission", "deadline")):
         return False
-    if _transmits(system):
-        return True
-    if "queueing" in parts and not parts & {"path failure", "replication", "dropping"}:
-        return True
-    if len(system.overlay.brokers) == 1 and "dropping" not in parts:
-        return False
-    return any(pair <= parts for pair in _TOGETHER)
+    return any(has_part(system, part) for part in _ASKS)
 
 
 def _transmits(system: System) -> bool:

@@ -14,7 +14,7 @@ from surecast.prediction.reliability.reliability_model import DeliveryModel
 from surecast.prediction.reliability.static_routes import route_up
 from surecast.scenario.system import Overlay
 
-__all__ = ["DUPLICATE", "Price", "flow_values", "later_share", "price_of"]
+__all__ = ["DUPLICATE", "Price", "detour_hops", "flow_values", "later_share", "price_of"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -46,7 +46,7 @@ def price_of(model: DeliveryModel, scheme: str, connected: Array | None, tails: 
         detoured = connected - model.path_up[model.flow_path]
         rates = model.client_up * model.flows.rate_per_s * np.where(detoured > _ROUNDING, detoured, 0.0)
         once = _first_of_each_home(model)
-        detours = (rates * _detour_hops(model))[once].sum() / _published(model)
+        detours = (rates * detour_hops(model))[once].sum() / _published(model)
         price["detour"] = (float(detours), "approximation")
         if scheme == "bypass-buffering":
             again = (rates * later_share(model, tails))[once].sum() / _published(model)
@@ -182,7 +182,7 @@ def _refreshes(model: DeliveryModel) -> float:
     return float(total / model.refresh_s[0] / _published(model))
 
 
-def _detour_hops(model: DeliveryModel) -> Array:
+def detour_hops(model: DeliveryModel) -> Array:
     """Hops of a detour for each flow: a shortest way that has no link or inner broker of the route."""
     overlay = model.system.overlay
     chosen, back = np.unique(model.flow_path, return_inverse=True)

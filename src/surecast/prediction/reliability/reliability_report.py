@@ -21,7 +21,7 @@ from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import has_part, left_out
 from surecast.scenario.system import System
 
-__all__ = ["predict_reliability", "subscriber_reliabilities"]
+__all__ = ["predict_reliability", "scheme_connections", "subscriber_reliabilities"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
@@ -128,17 +128,26 @@ def _answered(
 ) -> tuple[list[SchemeAnswer], PairConnections | None, Array]:
     """Returns the answer for each scheme, the connections of flows where a scheme needs them, and the shares of entries
     that come too late."""
-    tails, means, connections, bare = np.zeros(0), np.zeros(0), None, None
+    tails, means = np.zeros(0), np.zeros(0)
     if any(scheme.endswith("buffering") for scheme in chosen):
         tails, means = model.delays(model.spread.path, model.spread_patience_s)
+    connections, bare = scheme_connections(model, chosen, connection, samples)
+    scheme_answers = answers(model, chosen, (tails, means), connections, bare)
+    return [_timed(model, answer) for answer in scheme_answers], connections, tails
+
+
+def scheme_connections(
+    model: DeliveryModel, chosen: tuple[str, ...], connection: Connection = "auto", samples: int = SAMPLES
+) -> tuple[PairConnections | None, PairConnections | None]:
+    """Returns the connections of flows where a scheme needs them, and those with links that never fail."""
+    connections = bare = None
     if any(scheme.startswith("bypass") for scheme in chosen):
         connections = _flow_connections(model, connection, samples)
     if connections is not None and "bypass-buffering" in chosen:
         # these only say how partitions are shared between brokers and links, so fewer samples do
         sampled = connections.samples is not None
         bare = _flow_connections(model.bare, "monte-carlo" if sampled else connection, max(samples // 4, 1))
-    scheme_answers = answers(model, chosen, (tails, means), connections, bare)
-    return [_timed(model, answer) for answer in scheme_answers], connections, tails
+    return connections, bare
 
 
 def _per_subscriber(model: DeliveryModel, values: Array) -> Array:

@@ -9,8 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.scenario import Streams
+from surecast.scenario.saturation import component_name, component_service
 from surecast.simulation.composed.composed_arrays import ComposedPlan, Outlet
-from surecast.simulation.composed.kernels import EXPIRED, HOME_DOWN, NO_ENTRY, PATH_DOWN, REACHED, UNDER_WAY, travel
+from surecast.simulation.composed.kernels import (
+    EXPIRED,
+    HOME_DOWN,
+    LOST,
+    NO_ENTRY,
+    PARTITIONED,
+    PATH_DOWN,
+    REACHED,
+    UNDER_WAY,
+    travel,
+)
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches, draw_times
 from surecast.simulation.dropping.dropping_plan import tables_of
 from surecast.simulation.dropping.queue_kernel import (
@@ -40,7 +51,15 @@ __all__ = ["LOST_ON_WAY", "QUEUE_LOSSES", "ComposedRunResult", "simulate_run"]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-LOST_ON_WAY = ("client link down", "home broker down", "path down", "no routing entry", "expired")
+LOST_ON_WAY = (
+    "client link down",
+    "home broker down",
+    "path down",
+    "no routing entry",
+    "expired",
+    "partitioned",
+    "lost on a link",
+)
 """Why an event does not get to its subscriber's queue."""
 
 QUEUE_LOSSES = {
@@ -54,8 +73,17 @@ QUEUE_LOSSES = {
 }
 """Why an event is dropped at the queue: the state in which it came (None: either), and the outcome."""
 
-_FATES = {"home broker down": HOME_DOWN, "path down": PATH_DOWN, "no routing entry": NO_ENTRY, "expired": EXPIRED}
-_CLIENT_DOWN = 6
+_FATES = {
+    "home broker down": HOME_DOWN,
+    "path down": PATH_DOWN,
+    "no routing entry": NO_ENTRY,
+    "expired": EXPIRED,
+    "partitioned": PARTITIONED,
+    "lost on a link": LOST,
+}
+_CLIENT_DOWN = 8
+_TIMES = 65_536
+"""Service times that are drawn for control messages of a broker and for a queue on a link; then they come again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +104,7 @@ class _Travelled:
     """The events of each stream, and what became of each for each interest of the stream."""
 
     published: list[Floats]
-    fates: list[NDArray[np.int8]]
+    fates: list[NDArray[np.int32]]
     arrivals: list[Floats]
 
 
@@ -136,21 +164,21 @@ def _travel(
     access = [_access(plan, settings, streams, run, "publisher", p.name) for p in system.publishers]
     sizes = [len(times) * max(len(stream.interests), 1) for times, stream in zip(published, plan.streams, strict=True)]
     bases = np.cumsum([0, *sizes])
-    fates, arrivals = np.full(bases[-1], UNDER_WAY, np.int8), np.full(bases[-1], math.inf)
-    columns: list[tuple[Floats, Ints, Ints, Floats, Ints]] = []
+    fates, arrivals = np.full(bases[-1], UNDER_WAY, np.int32), np.full(bases[-1], math.inf)
+    columns: list[tuple[Floats, Ints, Floats, Ints]] = []
     for s, (stream, times) in enumerate(zip(plan.streams, published, strict=True)):
         width = max(len(stream.interests), 1)
         base = bases[s] + np.arange(len(times)) * width
         linked = _up_at(access[stream.publisher], times)
         fates[bases[s] : bases[s + 1]][np.repeat(~linked, width)] = _CLIENT_DOWN
         kept = int(linked.sum())
-        mask = (1 << len(stream.interests)) - 1
-        root, masks = np.full(kept, stream.root, np.int64), np.full(kept, mask, np.int64)
-        columns.append((times[linked], root, masks, times[linked] + stream.deadline_s, base[linked].astype(np.int64)))
+        root = np.full(kept, stream.root, np.int64)
+        columns.append((times[linked], root, times[linked] + stream.deadline_s, base[linked].astype(np.int64)))
     joined = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
     order = np.argsort(joined[0], kind="stable")
     events = tuple(part[order] for part in joined)
-    services, starts = _services(plan, streams, run, [len(times) for times in published])
+    layout = plan.layout
+    services = _services(plan, streams, run, [len(times) for times in published])
     entries, entry_of, route_of = _entries(plan, settings, run, traces)
     hops = []
     for first, *others in plan.walk.hops:
@@ -159,10 +187,18 @@ def _travel(
             hop = both(hop, traces[other])
         hops.append(hop)
     sums = np.zeros((len(system.overlay.brokers), 2))
-    rules = (plan.scheme == "buffering", settings.retransmission_interval_s)
+    interval = settings.retransmission_interval_s
+    if plan.around and interval <= 0.0:
+        # what is up again is looked for so often
+        laws = [part.failures for part in plan.walk.components if part.failures is not None]
+        interval = min((law.mttr_s for law in laws), default=1.0) / 100.0
+    rules = (plan.stores, interval, plan.answers, plan.around)
+    targets = (layout.target_starts, layout.target_place, layout.target_here, entry_of, route_of)
+    seed = streams.generator(f"run {run}/losses", "links").integers(0, 2**63, 1).astype(np.uint64)
     travel(
-        events, plan.tree, join(traces), join(hops), entries, entry_of, route_of, plan.groups, services, starts, rules,
-        settings.window, fates, arrivals, sums
+        events, layout.tree, targets, plan.links, join(traces), join(hops), entries, plan.groups, services, rules,
+        _ways_around(plan, traces), _background(plan, streams, run, settings.horizon_s), settings.window, seed,
+        fates, arrivals, sums
     )  # fmt: skip
     cut = [slice(bases[s], bases[s + 1]) for s in range(len(sizes))]
     width_of = [max(len(stream.interests), 1) for stream in plan.streams]
@@ -171,18 +207,84 @@ def _travel(
     return _Travelled(published, by_fate, by_arrival), sums
 
 
-def _services(plan: ComposedPlan, streams: Streams, run: int, events: list[int]) -> tuple[Floats, Ints]:
-    """Service times enough for all events that may come to each broker, one broker behind the other."""
+def _services(
+    plan: ComposedPlan, streams: Streams, run: int, events: list[int]
+) -> tuple[Floats, Ints, Ints, Floats, Floats]:
+    """Service times enough for all events that may come to each broker, one broker behind the other; those of control
+    messages, and those in the queues on links."""
     brokers = plan.system.overlay.brokers
     visits = np.zeros(len(brokers), np.int64)
     for stream, count in zip(plan.streams, events, strict=True):
-        np.add.at(visits, plan.tree[0][stream.root : stream.root + stream.nodes], count)
+        np.add.at(visits, plan.layout.tree[0][stream.root : stream.root + stream.nodes], count)
+    if plan.around:
+        visits = np.maximum(visits, _TIMES // 16)
     drawn = [
         draw_times(broker.notification_service, streams.generator(f"run {run}/input", broker.name), int(count))
         for broker, count in zip(brokers, visits, strict=True)
     ]
     starts = np.cumsum([0, *visits])[:-1].astype(np.int64)
-    return np.concatenate([*drawn, np.zeros(1)]), starts
+    some = plan.stores and any(broker.control_service for broker in brokers)
+    control = [
+        draw_times(
+            broker.control_service if plan.laws[i] is None else None,
+            streams.generator(f"run {run}/control", broker.name),
+            _TIMES if some else 1,
+        )
+        for i, broker in enumerate(brokers)
+    ]
+    on_links = [
+        draw_times(
+            component_service(plan.system, component),
+            streams.generator(f"run {run}/{component[0]}", f"{component_name(plan.system, component)}\0{component[2]}"),
+            _TIMES,
+        )
+        for component in plan.stations
+    ]
+    stations = np.array(on_links, dtype=np.float64).reshape(len(on_links), -1 if on_links else 1)
+    return np.concatenate([*drawn, np.zeros(1)]), starts, visits, np.array(control, dtype=np.float64), stations
+
+
+def _background(plan: ComposedPlan, streams: Streams, run: int, until_s: float) -> tuple[Floats, Ints, Floats]:
+    """Draws the other work of brokers and of queues on links: times, queues, and how long it takes, in order."""
+    columns: list[tuple[Floats, Ints, Floats]] = [(np.empty(0), np.empty(0, np.int64), np.empty(0))]
+    for queue, rate, mean_s, squared_cv in plan.others:
+        rng = streams.generator(f"run {run}/other work", f"{queue} {rate!r} {mean_s!r}")
+        times = draw_events(rng, rate * until_s) / rate
+        work = np.full(len(times), mean_s)
+        if squared_cv > 1e-12:
+            work = rng.gamma(1.0 / squared_cv, mean_s * squared_cv, len(times))
+        columns.append((times, np.full(len(times), queue, np.int64), work))
+    times, queues, work = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+    order = np.argsort(times, kind="stable")
+    return times[order], queues[order], work[order]
+
+
+def _ways_around(plan: ComposedPlan, traces: list[Intervals]) -> tuple[object, ...]:
+    """What going around failures needs: the overlay, all changes in the order of time, and where targets are."""
+    overlay, layout = plan.system.overlay, plan.layout
+    brokers, links = len(overlay.brokers), overlay.links
+    link_to = np.array([end for link in links for end in (link.b, link.a)], dtype=np.int64)
+    if not plan.around:
+        none = np.empty(0, np.int64)
+        graph = (np.zeros(brokers + 1, np.int64), none, none)
+        changes: tuple[Floats, Ints] = (np.empty(0), none)
+    else:
+        tail = np.array([link.a for link in links] + [link.b for link in links], dtype=np.int64)
+        head = np.array([link.b for link in links] + [link.a for link in links], dtype=np.int64)
+        order = np.argsort(tail, kind="stable")
+        first = np.cumsum(np.concatenate([[0], np.bincount(tail, minlength=brokers)])).astype(np.int64)
+        graph = (first, head[order], np.tile(np.arange(len(links)), 2)[order])
+        columns = [(np.empty(0), np.empty(0, np.int64))]
+        for i, (starts, ends) in enumerate(traces[: brokers + len(links)]):
+            edges = np.concatenate([starts[starts > 0.0], ends[np.isfinite(ends)]])
+            columns.append((edges, np.full(len(edges), i, np.int64)))
+        times, which = (np.concatenate(parts) for parts in zip(*columns, strict=True))
+        order = np.argsort(times, kind="stable")
+        changes = times[order], which[order]
+    return (
+        graph, *changes, layout.target_node, layout.target_home, layout.node_of, layout.node_stream,
+        layout.node_parent, link_to,
+    )  # fmt: skip
 
 
 def _entries(
@@ -190,32 +292,33 @@ def _entries(
 ) -> tuple[tuple[Floats, Floats, Ints], Ints, Ints]:
     """Lists of times; which of them says when the entry is there that each node needs for each target (-1: it needs
     none), and which when the whole route is up (-1: that does not matter)."""
-    shape = (len(plan.node_source), plan.bits)
+    layout = plan.layout
+    shape = len(layout.target_place)
     entry_of, route_of = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
-    if plan.scheme == "buffering":
+    if plan.stores or plan.around:
         return join([NEVER]), entry_of, route_of
-    if plan.scheme == "none":
+    if plan.scheme == "none" and not settings.by_link:
         held = without_refresh(traces, plan.walk.brokers)
     else:
         held = RoutingEntries(plan.walk, traces, settings, run, count_only=False).of
     lists: list[Intervals] = [NEVER]
     routes: dict[tuple[int, int], int] = {}
-    for node, (which, place) in enumerate(plan.node_source):
+    for node, (which, at) in enumerate(layout.node_source):
         if which < 0:
             continue
         source = plan.walk.sources[which]
-        for bit, target in enumerate(source.targets):
-            if place not in target.path:
-                continue
+        for row in range(int(layout.target_starts[node]), int(layout.target_starts[node + 1])):
+            place = int(layout.target_place[row])
+            target = source.targets[place]
             known = held(source.topic, target.home)
             if any(known[source.broker[n]] is NEVER for n in target.path):
-                entry_of[node, bit] = 0
+                entry_of[row] = 0
                 continue
-            if (which, bit) not in routes:
-                routes[which, bit] = len(lists)
+            if (which, place) not in routes:
+                routes[which, place] = len(lists)
                 lists.append(_route_up(source, target.path, traces))
-            entry_of[node, bit], route_of[node, bit] = len(lists), routes[which, bit]
-            lists.append(known[source.broker[place]])
+            entry_of[row], route_of[row] = len(lists), routes[which, place]
+            lists.append(known[source.broker[at]])
     return join(lists), entry_of, route_of
 
 

@@ -14,7 +14,7 @@ from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import System
-from surecast.simulation.composed.composed_arrays import ComposedPlan, compose_plan
+from surecast.simulation.composed.composed_arrays import Besides, ComposedPlan, compose_plan
 from surecast.simulation.composed.composed_run import LOST_ON_WAY, QUEUE_LOSSES, ComposedRunResult, simulate_run
 from surecast.simulation.dropping.histogram import quantile
 from surecast.simulation.dropping.queue_kernel import DELAY, DELIVERED, LATE, RESPONSE
@@ -34,8 +34,11 @@ __all__ = ["simulate_composed"]
 
 Floats = NDArray[np.float64]
 VARIANT = "composed"
+_FAILURES_MIN = 100.0
 EVENTS_MAX = 3_000_000
-"""Events of all runs together; a longer simulation is cut."""
+VISITS_MAX = 10_000_000
+"""Events of all runs together, and how often they and their acknowledgements come to a broker; a longer simulation is
+cut."""
 
 
 def simulate_composed(
@@ -50,6 +53,7 @@ def simulate_composed(
     quantiles: Sequence[float] = (0.5, 0.9, 0.95, 0.99),
     workers: int = 1,
     progress: Progress | None = None,
+    besides: Besides | None = None,
 ) -> QoSReport:
     """Returns the service that each subscriber gets under failures, queues, groups and dropping together.
 
@@ -57,7 +61,8 @@ def simulate_composed(
     over the runs.
 
     `mechanisms` has that of each subscriber that comes and goes, by name; one without is left out. The scheme is that
-    of the scenario where left out: none, periodic-subscription or buffering.
+    of the scenario where left out. `besides` is other traffic of brokers and links, by their name: its utilisation, and
+    its rate times the second moment of its service time.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -77,7 +82,7 @@ def simulate_composed(
     """
     check_at_least_one("runs", runs)
     scheme = system.delivery.fault_tolerance.scheme if scheme is None else scheme
-    plan = compose_plan(system, scheme, mechanisms or {})
+    plan = compose_plan(system, scheme, mechanisms or {}, besides)
     settings = _settings(system, plan, runs, duration_s, warm_up_s, seed)
     gaps_s = election_gaps(plan.laws, plan.loads, seed)
     simulate = partial(simulate_run, plan, settings, gaps_s)
@@ -86,12 +91,25 @@ def simulate_composed(
     if settings.duration_s < duration_s:
         builder.warn(
             f"composed: each run has {settings.duration_s:.6g} s instead of {duration_s:.6g} s, so that there are no "
-            f"more than {EVENTS_MAX:,} events; take fewer runs for longer ones"
+            f"more than {EVENTS_MAX:,} events and {VISITS_MAX:,} visits to brokers; take fewer runs for longer ones"
         )
+    _warn_of_rare_failures(builder, system, runs * settings.duration_s)
     if len(plan.outlets) < sum(bool(system.publishers_of(s)) for s in system.subscribers):
         builder.warn("composed: subscribers without a dropping mechanism that can serve them are left out")
     _Figures(builder, plan, settings, results).add(tuple(quantiles))
     return builder.build()
+
+
+def _warn_of_rare_failures(builder: ReportBuilder, system: System, simulated_s: float) -> None:
+    """Warns where so few failures happen in all runs that their intervals say little."""
+    overlay = system.overlay
+    laws = [*(broker.failures for broker in overlay.brokers), *(link.failures for link in overlay.links)]
+    number = math.fsum(simulated_s / (law.mtbf_s + law.mttr_s) for law in laws if law is not None)
+    if 0.0 < number < _FAILURES_MIN:
+        builder.warn(
+            f"composed: only about {number:.2g} failures happen in all runs, too few for the intervals to hold; give "
+            "them a longer duration, or simulate failures alone (--alone)"
+        )
 
 
 def _settings(
@@ -99,8 +117,11 @@ def _settings(
 ) -> ReliabilitySettings:
     """The extent of a run, cut where there would be too many events; the last are followed for as long again."""
     asked = Extent(duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
-    rate = math.fsum(stream.rate_per_s for stream in plan.streams)
-    cut_s = min(asked.duration_s, max(EVENTS_MAX / (runs * max(rate, 1e-9)) - warm_up_s, 1.0))
+    rate = math.fsum(stream.rate_per_s for stream in plan.streams) + math.fsum(row[1] for row in plan.others)
+    visits = math.fsum(stream.rate_per_s * stream.nodes for stream in plan.streams)
+    visits *= 2.0 if plan.answers else 1.0
+    longest_s = min(EVENTS_MAX / max(rate, 1e-9), VISITS_MAX / max(visits, 1e-9)) / runs
+    cut_s = min(asked.duration_s, max(longest_s - warm_up_s, 1.0))
     return ReliabilitySettings.of(
         system, [plan.scheme], duration_s=cut_s, warm_up_s=warm_up_s, seed=seed, followed_s=cut_s
     )
@@ -131,6 +152,15 @@ def _builder(plan: ComposedPlan, settings: ReliabilitySettings, runs: int) -> Re
         )
     if any(group.variant != "multi" or group.entry != "leader" for group in groups):
         builder.warn("composed: groups are simulated as multi with publishers at the leader, whatever their variant")
+    if plan.around and system.delivery.fault_tolerance.detection:
+        builder.warn(
+            "not modelled by the composed simulation: the time until a failure is noticed "
+            "(delivery.fault_tolerance.detection)"
+        )
+    if any(link.loss for link in system.overlay.links) and not plan.stores and not plan.around:
+        builder.warn("composed: no refresh of a subscription is lost, whatever overlay.links.loss says")
+    if any(link.burst_mean is not None for link in system.overlay.links):
+        builder.warn("not modelled by the composed simulation: losses in bursts (overlay.links.burst)")
     for sentence in left_out(system, "the composed simulation"):
         builder.warn(sentence)
     return builder
