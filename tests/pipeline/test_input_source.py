@@ -64,6 +64,29 @@ def test_files_and_logs_are_read_on_together(log_server: LogServer, tmp_path: Pa
     assert read_batch(end, later, str(zaps)) == rows
 
 
+def test_what_is_decided_on_is_read_and_nothing_else(log_server: LogServer, tmp_path: Path) -> None:
+    """What grows meanwhile, or is new, waits for the next run."""
+    folder = tmp_path / "zaps"
+    folder.mkdir()
+    zaps, other = folder / "evening.zap", folder / "other.zap"
+    zaps.write_text("one\ntwo\n")
+    inputs = (str(folder), log_server.url)
+    _, start = read_on({}, *inputs)
+    zaps.write_text("one\ntwo\nthree\nfour\n")
+    other.write_text("five\n")
+    append(log_server, 3)
+    upto = {str(zaps): 14, log_server.url: 51}
+    options = {"inputs": json.dumps(inputs), "token": TOKEN, "upto": json.dumps(upto)}
+    reader = Inputs(options).streamReader(None)  # type: ignore[arg-type]
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == start | upto
+    rows = read_batch(start, end, *inputs)
+    assert [row["text"] for row in rows if row["source"] == "zap"] == ["three"]
+    assert [row["position"] for row in rows if row["source"] == "broker"] == [50]
+    rows, _ = read_on(end, *inputs)
+    assert sorted(row["text"] for row in rows if row["file"] != log_server.url) == ["five", "four"]
+
+
 def test_a_log_may_have_a_name(log_server: LogServer) -> None:
     rows, end = read_on({}, f"hub={log_server.url}/")
     assert {row["log"] for row in rows} == {"hub"}
