@@ -16,8 +16,8 @@ import pytest
 from typer.testing import CliRunner
 
 from surecast.cli.app import app
-from surecast.errors import ConfigurationError, SurecastError
-from surecast.pipeline import OutputBusy, ServerSettings, SparkFailed, find_java, open_tables
+from surecast.errors import SurecastError
+from surecast.pipeline import OutputBusy, ServerSettings, SparkFailed, open_tables
 from surecast.pipeline import kept_server as module
 from surecast.pipeline.kept_server import kept_server, serving, stop_server
 
@@ -45,7 +45,7 @@ signal.signal(signal.SIGTERM, end)
 kept_server.spark_server = spark_server
 kept_server.serve(Path(sys.argv[1]), ServerSettings(memory=sys.argv[2]), float(sys.argv[3]))
 """
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -211,35 +211,3 @@ def test_commands_keep_the_server_unless_they_are_told_not_to(tmp_path: Path, mo
     assert started(*run) == OwnError
     with pytest.raises(OwnError), open_tables(tmp_path):
         pass
-
-
-@pytest.mark.long
-def test_two_commands_use_one_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a third one, which is to have its own, ends it first."""
-    try:
-        find_java()
-    except ConfigurationError as error:
-        pytest.skip(str(error))
-    monkeypatch.setenv("SURECAST_SERVER_FOLDER", str(tmp_path / "user"))
-    monkeypatch.delenv("SURECAST_NO_SERVER")
-    log = tmp_path / "evening.zap"
-    command = [sys.executable, "-m", "surecast", "pipeline", "run", "--input", str(log), "--json"]
-    command += ["--output", str(tmp_path / "tables"), "--master", "local[2]"]
-
-    def run(*more: str) -> int:
-        with log.open("a") as file:
-            file.write(f"2024-01-01,20:16:{log.stat().st_size % 60:02d},10.0.0.1,MBC2,MBC Action\n")
-        told = subprocess.run([*command, *more], capture_output=True, text=True, check=True, timeout=600).stdout
-        return int(json.loads(told)["new_records"])
-
-    try:
-        assert run() == 1
-        first = serving()
-        assert run() == 1
-        assert first is not None
-        assert serving() == first
-        assert run("--no-server") == 1
-        assert serving() is None
-        assert not is_there(first.server["pid"])
-    finally:
-        stop_server()
