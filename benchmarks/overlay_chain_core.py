@@ -26,7 +26,9 @@ from surecast.protocol.overlay_broker import LinkConnection, LocalTraffic, Overl
 
 KINDS = ("qos-0", "qos-1", "qos-1-custody")
 CHAINS = (1, 3, 5)
-PAYLOADS = {"equal": (64,), "varying": (16, 40, 64, 90, 110), "large": (1_000,)}
+PAYLOADS = {"equal": (64,), "varying": (16, 40, 64, 90, 110), "large": (1_000,), "50 topics": (64,)}
+TOPICS = {"50 topics": 50}
+"""Messages alternate between so many topics; without an entry all have one."""
 
 
 class Chain:
@@ -108,7 +110,9 @@ class Chain:
         return is_more
 
 
-def bursts(sizes: tuple[int, ...], qos: int, read_bytes: int, count: int, random: Random) -> tuple[list[bytes], int]:
+def bursts(
+    sizes: tuple[int, ...], topics: int, qos: int, read_bytes: int, count: int, random: Random
+) -> tuple[list[bytes], int]:
     """Returns reads of about so many bytes with messages of these sizes, and the number of their messages."""
     reads, total, identifier = [], 0, 0
     for _ in range(count):
@@ -116,17 +120,21 @@ def bursts(sizes: tuple[int, ...], qos: int, read_bytes: int, count: int, random
         while size < read_bytes:
             identifier = identifier % 60_000 + 1
             payload = bytes(random.choice(sizes))
-            parts.append(encode_publish(b"stock/acme", payload, qos, False, False, identifier, version=V311))
+            parts.append(
+                encode_publish(
+                    b"stock/acme%d" % (identifier % topics), payload, qos, False, False, identifier, version=V311
+                )
+            )
             size += len(parts[-1])
         total += len(parts)
         reads.append(b"".join(parts))
     return reads, total
 
 
-def measure(kind: str, sizes: tuple[int, ...], read_bytes: int, count: int, rounds: int) -> dict[str, object]:
+def measure(kind: str, name: str, read_bytes: int, count: int, rounds: int) -> dict[str, object]:
     """Returns the processor time of a message in chains of each length, and of a hop, in microseconds."""
     qos = 0 if kind == "qos-0" else 1
-    reads, total = bursts(sizes, qos, read_bytes, count, Random(1))
+    reads, total = bursts(PAYLOADS[name], TOPICS.get(name, 1), qos, read_bytes, count, Random(1))
     chains = {size: Chain(size, kind) for size in CHAINS}
     times: dict[int, list[float]] = {size: [] for size in CHAINS}
     for _ in range(rounds):
@@ -157,9 +165,9 @@ def main() -> None:
     gc.collect()
     gc.freeze()
     rows = {
-        f"{kind} {name}": measure(kind, sizes, options.read_bytes, options.reads, options.rounds)
+        f"{kind} {name}": measure(kind, name, options.read_bytes, options.reads, options.rounds)
         for kind in KINDS
-        for name, sizes in PAYLOADS.items()
+        for name in PAYLOADS
     }
     if options.json:
         print(json.dumps(rows, indent=2))

@@ -14,7 +14,7 @@ from tests.protocol.overlay.written_frames import FRAMES, HELLOS, WRITTEN, event
 
 from surecast.errors import PeerError
 from surecast.protocol.link import LinkAck, LinkHello, NumberedFrame, SessionName
-from surecast.protocol.mqtt import PacketDecoder
+from surecast.protocol.mqtt import PacketDecoder, encode_publish
 from surecast.protocol.overlay.event_bodies import MessageRun
 from surecast.protocol.overlay.event_codec import EVENTS_MAX
 from surecast.protocol.overlay.event_id import EventId
@@ -103,7 +103,10 @@ def test_a_batch_that_is_taken_reaches_clients_as_the_publish_packets_that_it_cl
         qos = body.flags[0]
         at_qos_1 = body.renumbered(1, 0, body.count) if qos else body.data
         packets = decoder.feed(at_qos_1)
-        assert [packet.topic for packet in packets] == [batch.topic] * batch.count
+        assert body.topics[0] == batch.topic
+        assert [packet.topic for packet in packets] == [
+            topic for topic, begin, stop in body.stretches() for _ in range(begin, stop)
+        ]
         assert decoder.held_bytes == 0
         if qos:
             assert (
@@ -153,6 +156,26 @@ def test_lies_about_counts_take_no_memory_and_no_time() -> None:
     for _ in range(2000):
         nested = nested[:9] + b"\0\1a\0\1a\0\0\x42" + nested[9:]
     assert "a detour of a frame of kind 66" in outcome([write([HELLO]) + len(nested).to_bytes(4, "big") + nested])[1]
+
+
+def test_a_batch_to_several_topics_is_refused_where_its_topics_do_not_fit() -> None:
+    (mixed,) = PacketDecoder(version=4).feed_batches(
+        b"".join(encode_publish(t, b"x", version=4) for t in (b"a", b"b", b"b"))
+    )
+    data = write([NumberedFrame(1, 0, 0, one(count=3, topic="a", qos=0, body=mixed))])
+    at = data.index(b"\0\0\0\2\0\0\0\1\0\0\0\1b")
+    for change, words in (
+        (b"\0\0\0\4\0\0\0\1\0\0\0\1b", "3 to 4 topics"),
+        (b"\0\0\0\1\0\0\0\1\0\0\0\1b", "3 to 1 topics"),
+        (b"\0\0\0\2\0\0\0\1\0\0\0\0b", "do not begin one behind the other"),
+        (b"\0\0\0\2\0\0\0\1\0\0\0\3b", "do not begin one behind the other"),
+        (b"\0\0\0\2\0\0\0\1\0\0\0\2b", "no PUBLISH to its topic"),
+        (b"\0\0\0\2\0\0\0\1\0\0\0\1c", "no PUBLISH to its topic"),
+        (b"\0\0\0\2\0\0\0\1\0\0\0\1#", "their topics"),
+        (b"\0\0\0\2\0\xff\0\1\0\0\0\1b", "go on to byte"),
+    ):
+        changed = data[:at] + change + data[at + len(change) :]
+        assert words in outcome([write([HELLO]) + changed])[1], words
 
 
 def test_times_are_set_by_the_clock_of_the_receiver() -> None:

@@ -34,15 +34,21 @@ PAYLOADS = st.binary(max_size=200)
 
 @st.composite
 def publish_batches(draw: Any, topic: str) -> PublishBatch:
-    """Packets as the decoder of a client makes them, equally long or not."""
+    """Packets as the decoder of a client makes them, equally long or not, to one topic or more."""
     version_5, qos, retain = draw(st.booleans()), draw(st.sampled_from((0, 1, 2))), draw(st.booleans())
     sizes = draw(st.lists(st.integers(0, 300), min_size=1, max_size=12)) if draw(st.booleans()) else [40] * 12
+    topics = [topic, *draw(st.lists(TOPICS | st.just(topic), max_size=len(sizes) - 1))]
+    firsts = sorted(draw(st.permutations(range(1, len(sizes))))[: len(topics) - 1])
+    topic_of = [topics[sum(first <= number for first in firsts)] for number in range(len(sizes))]
     packets = [
-        encode_publish(topic.encode(), bytes(size), qos, retain, False, number + 1, version=5 if version_5 else 4)
+        encode_publish(topic_of[number].encode(), bytes(size), qos, retain, False, number + 1, version=4 + version_5)
         for number, size in enumerate(sizes)
     ]
     ends = [sum(map(len, packets[: n + 1])) for n in range(len(packets))]
     data, length = b"".join(packets), len(packets[0])
+    if len(topics) > 1:
+        ids_at = [end - size - 2 - version_5 for end, size in zip(ends, sizes, strict=True)] if qos else ()
+        return PublishBatch(data, data[0], version_5, tuple(topics), (0, *firsts), ends, ids_at)
     is_equal = len(packets) > 8 and all(len(packet) == length for packet in packets)
     places = range(length, len(data) + 1, length) if is_equal else ends
     return PublishBatch(data, data[0], version_5, (topic,), (0,), places, None if qos else ())

@@ -6,6 +6,7 @@ import pytest
 from tests.protocol.overlay_broker.broker_line import BrokerLine, LineClient
 
 from surecast.protocol.broker import Origin
+from surecast.protocol.link import NumberedFrame
 from surecast.protocol.mqtt import (
     V5,
     Connect,
@@ -18,6 +19,7 @@ from surecast.protocol.mqtt import (
     Unsubscribe,
     Will,
     encode,
+    encode_publish,
 )
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.node_records import is_node_record
@@ -241,3 +243,37 @@ def test_messages_of_a_broker_that_stands_alone_in_its_plan_are_as_ever() -> Non
     subscriber.subscribe("t", 1)
     publisher.publish("t", b"1", 1)
     assert subscriber.payloads() == [b"1"]
+
+
+@pytest.mark.parametrize("scheme", ["none", "buffering"])
+@pytest.mark.parametrize("qos", [0, 1])
+def test_topics_that_change_with_every_message_travel_in_one_frame_and_part_where_their_ways_do(
+    scheme: str, qos: int
+) -> None:
+    line = BrokerLine(3, scheme)
+    near, far = LineClient(line, "b2", "near"), LineClient(line, "b3", "far")
+    near.subscribe("stock/acme", qos)
+    far.subscribe("stock/#", qos)
+    far.subscribe("other", qos, content="price > 35")
+    publisher = LineClient(line, "b1", "p")
+    topics = ("stock/acme", "stock/emca", "unwanted", "other", "stock/acme", "stock/acme", "stock/emca")
+    data = b"".join(
+        encode_publish(topic.encode(), b"%d" % number, qos, packet_id=number + 1 if qos else 0)
+        for number, topic in enumerate(topics)
+    )
+    sent_before = line.brokers["b1"].node.accounts.hops["b2"].offered
+    publisher.core.receive(publisher.connection, data, line.now)
+    broker = line.brokers["b1"]
+    broker.settle(line.now)
+    frames = [frame.content for frame in broker.node.output("b2") if isinstance(frame, NumberedFrame)]
+    assert [(frame.batch.topic, frame.batch.count) for frame in frames] == [("stock/acme", 2), ("stock/acme", 3)]
+    assert broker.node.accounts.hops["b2"].offered - sent_before == 5
+    line.cut("b1", "b2")  # what was taken out above is repeated
+    line.join("b1", "b2")
+    line.wait(20.0)
+    got = {client: [(p.topic, p.payload) for p in client.read() if isinstance(p, Publish)] for client in (near, far)}
+    every = [(topic, b"%d" % number) for number, topic in enumerate(topics)]
+    assert got[near] == [each for each in every if each[0] == "stock/acme"]
+    assert got[far] == [each for each in every if each[0].startswith("stock")]
+    answers = [packet.packet_id for packet in publisher.read() if isinstance(packet, Puback)]
+    assert answers == ([*range(1, 8)] if qos else [])

@@ -132,7 +132,7 @@ class Incoming:
     ) -> None:
         """Takes messages to several topics, with as few acknowledgements in one piece as there are reasons."""
         version_5, ends, data, size = batch.version_5, batch.ends, batch.data, len(batch.data)
-        answered = reason = given = start = 0
+        answered = carried = reason = given = start = 0
         touched: set[Group] = set()
         is_alone = self._traffic is None
         for begin, stop, fan in self._pieces(connection, session, batch, qos):
@@ -152,8 +152,10 @@ class Incoming:
             if fan is None or not fan.is_whole:
                 if qos and begin > answered:
                     self._answer_batch(connection, batch, answered, begin, reason)
+                if self._traffic is not None and begin > carried:
+                    self._traffic.publish(session.key, batch, carried, begin)
                 self._publish_singles(connection, session, batch.part(begin, stop), now)
-                answered = stop
+                answered = carried = stop
                 continue
             other = self.answer_reason(batch, fan) if qos else 0
             if other != reason and begin > answered:
@@ -162,9 +164,8 @@ class Incoming:
             reason = other
             self._counters.published += stop - begin
             self.spread(batch, begin, stop, fan, (connection,), (stop - begin,), now)
-            if self._traffic is not None:
-                for part in batch.part(begin, stop).by_topic():
-                    self._traffic.publish(session.key, part, 0, part.count)
+        if self._traffic is not None and batch.count > carried:
+            self._traffic.publish(session.key, batch, carried, batch.count)
         for group in touched:
             self._dirty.update(group.connections)
         self.next_number += given

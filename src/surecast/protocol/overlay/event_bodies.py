@@ -9,7 +9,9 @@ by the brokers alone that deliver them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from operator import sub
+from functools import lru_cache
+from itertools import chain, repeat
+from operator import add, sub
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -20,6 +22,7 @@ from surecast.protocol.mqtt.wire import variable_bytes
 __all__ = ["BatchedMessage", "MessageRun", "read_publish_batch"]
 
 _FIRST: Final = (0,)
+_KEPT_TOPIC_MAX: Final = 256
 _PACKET_BYTES_MAX: Final = 16_386  # no packet of a batch says its length in more than two bytes
 _MESSAGE: Final = Struct(">BdI")
 
@@ -42,6 +45,9 @@ class MessageRun:
     """
 
     __slots__ = ("data", "ends")
+
+    topics: tuple[str, ...] = ()
+    firsts: tuple[int, ...] = ()
 
     def __init__(self, data: bytes, ends: Sequence[int]):
         self.data = data
@@ -98,15 +104,21 @@ class MessageRun:
             start = end
 
 
-def read_publish_batch(data: bytes, ends: Sequence[int], topic: str, version_5: bool) -> PublishBatch:
-    """Returns the batch of PUBLISH packets to one topic that some bytes are; PeerError where they are none.
+def read_publish_batch(
+    data: bytes, ends: Sequence[int], topics: Sequence[str], firsts: Sequence[int], version_5: bool
+) -> PublishBatch:
+    """Returns the batch of PUBLISH packets that some bytes are; PeerError where they are none.
 
     All packets must have the flags of the first, and no properties. Nothing is looked for: `ends` says where each
-    packet ends, so it is enough to compare the head of each with what it must be.
+    packet ends, and `firsts` which is the first to each topic, so it is enough to compare the head of each with what
+    it must be.
     """
     first_byte = data[0] if data else 0
     if first_byte not in FLAGS_OF:
         raise PeerError(f"events: a batch of packets that begin with {first_byte}, which are no PUBLISH")
+    if len(topics) > 1:
+        return _read_mixed(data, first_byte, ends, topics, firsts, version_5)
+    topic = topics[0]
     head_of = _Heads(first_byte, topic.encode(), version_5)
     if isinstance(ends, range) or len(ends) == 1:
         lengths: Sequence[int] = (ends[0],) * len(ends)
@@ -123,6 +135,34 @@ def read_publish_batch(data: bytes, ends: Sequence[int], topic: str, version_5: 
         if any(map(data.__getitem__, lengths_at)):
             raise PeerError("events: a batch with a packet that has properties")
     return PublishBatch(data, first_byte, version_5, (topic,), _FIRST, ends, None if first_byte & 6 else ())
+
+
+def _read_mixed(
+    data: bytes, first_byte: int, ends: Sequence[int], topics: Sequence[str], firsts: Sequence[int], version_5: bool
+) -> PublishBatch:
+    """Returns the batch of packets to several topics that some bytes are."""
+    starts = (0, *ends[:-1])
+    lengths = map(sub, ends, starts)
+    topic_of: Sequence[str] = topics
+    if len(topics) < len(ends):
+        nexts = (*firsts[1:], len(ends))
+        topic_of = [*chain.from_iterable(map(repeat, topics, map(sub, nexts, firsts)))]
+    make = _mixed_head if max(map(len, topics)) <= _KEPT_TOPIC_MAX else _mixed_head.__wrapped__
+    heads = [*map(make, repeat(first_byte), repeat(version_5), topic_of, lengths)]
+    starts_with: Callable[[bytes, int], bool] = data.startswith
+    if not all(map(starts_with, heads, starts)):
+        raise PeerError("events: a batch with a packet that is no PUBLISH to its topic like the first")
+    ids_at: Sequence[int] = ()
+    if first_byte & 6:
+        ids_at = [*map(add, starts, map(len, heads))]
+        if version_5 and any(map(data.__getitem__, [at + 2 for at in ids_at])):
+            raise PeerError("events: a batch with a packet that has properties")
+    return PublishBatch(data, first_byte, version_5, topics, firsts, ends, ids_at)
+
+
+@lru_cache(maxsize=4_096)
+def _mixed_head(first_byte: int, version_5: bool, topic: str, length: int) -> bytes:
+    return _Heads(first_byte, topic.encode(), version_5)[length]
 
 
 class _Heads(dict[int, bytes]):

@@ -1,8 +1,9 @@
 """Events as bytes: one head, then the messages as they are.
 
 The head has fixed fields, then the names (origin, attempt, topic, publisher, with U+0000 between them), the attributes
-where there are any, and where each message ends if they are not equally long. So the receiver need not look for
-anything. This is written by hand, since every message between brokers passes it.
+where there are any, the further topics where there are several (how many, where each begins unless every packet has its
+own, then their names with U+0000 between them), and where each message ends if they are not equally long. So the
+receiver need not look for anything. This is written by hand, since every message between brokers passes it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ EVENTS_MAX: Final = 1 << 16
 """No batch on a link has more events."""
 
 _HEAD: Final = Struct(">BBBIQQddII")
-_NO_BODY, _PLAIN, _PLAIN_5, _RUN = range(4)
+_NO_BODY, _PLAIN, _PLAIN_5, _RUN, _MIXED, _MIXED_5 = range(6)
+_MIXTURE: Final = Struct(">II")
+_FIRST: Final = (0,)
+_KEPT_TOPIC_MAX: Final = 256
 _DIGITS_MAX: Final = 310
 _EQUAL: Final = 1  # the messages are equally long
 _BODILESS_MAX: Final = 64  # events without messages cost time and no bytes
@@ -106,6 +110,8 @@ def event_bytes(events: Events) -> int:
         size += body.size
         if isinstance(body, PublishBatch | MessageRun) and not _is_equal(body.ends):
             size += 4 * len(body.ends)
+            if len(body.topics) > 1:
+                size += _mixture_bytes(body)
     return size
 
 
@@ -127,10 +133,13 @@ def event_parts(events: Events) -> tuple[bytes, bytes]:
     names = _names(events)
     has_attributes = batch.attributes or batch.names is not None
     attributes = _ATTRIBUTES.encode(_Attributes(batch)) if has_attributes else b""
-    kind, is_equal, ends, data = _NO_BODY, _EQUAL, b"", b""
+    kind, is_equal, mixture, ends, data = _NO_BODY, _EQUAL, b"", b"", b""
     if isinstance(body, PublishBatch | MessageRun):
         kind = _RUN if isinstance(body, MessageRun) else _PLAIN_5 if body.version_5 else _PLAIN
         data = body.data
+        if len(body.topics) > 1:
+            kind += _MIXED - _PLAIN
+            mixture = _mixture(body)
         if not _is_equal(body.ends):
             is_equal, ends = 0, pack(f">{len(body.ends)}I", *body.ends)
     elif body is not None:
@@ -139,7 +148,27 @@ def event_parts(events: Events) -> tuple[bytes, bytes]:
         events.tree, batch.qos << 1 | is_equal, kind, batch.count, first.incarnation, first.number,
         batch.published_s, batch.expires_s, len(names), len(attributes),
     )  # fmt: skip
-    return b"".join((head, names, attributes, ends)), data
+    return b"".join((head, names, attributes, mixture, ends)), data
+
+
+def _mixture_bytes(body: PublishBatch | MessageRun) -> int:
+    topics = body.topics
+    places = 4 * (len(topics) - 1) if len(topics) < len(body.ends) else 0
+    text = "".join(topics[1:])
+    size = len(text) if text.isascii() else len(text.encode())
+    return _MIXTURE.size + places + size + len(topics) - 2
+
+
+def _mixture(body: PublishBatch | MessageRun) -> bytes:
+    """Returns the topics of a body behind its first one, and where they begin."""
+    topics, firsts = body.topics, body.firsts
+    names = "\0".join(topics[1:]).encode()
+    has_places = len(topics) < len(body.ends)
+    return b"".join((
+        _MIXTURE.pack(len(topics), len(names)),
+        pack(f">{len(topics) - 1}I", *firsts[1:]) if has_places else b"",
+        names,
+    ))  # fmt: skip
 
 
 def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
@@ -151,7 +180,7 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
         raise PeerError(f"events: {len(data) - at} bytes; their head has {_HEAD.size}")
     (tree, flags, kind, count, incarnation, number, published_s, expires_s, names_bytes,
      attributes_bytes) = _HEAD.unpack_from(data, at)  # fmt: skip
-    if flags > 5 or kind > _RUN or not 1 <= count <= (EVENTS_MAX if kind else _BODILESS_MAX):
+    if flags > 5 or kind > _MIXED_5 or not 1 <= count <= (EVENTS_MAX if kind else _BODILESS_MAX):
         raise PeerError(f"events: {count} of the kind {kind} with the flags {flags}, which there cannot be")
     if not isfinite(published_s) or isnan(expires_s) or expires_s == -inf:
         raise PeerError(f"events: published at {published_s}, and their lifetime ends at {expires_s}")
@@ -170,7 +199,14 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
         attributes, looked_for = row["each"], None if row["is_whole"] else row["names"]
         if attributes and len(attributes) != count:
             raise PeerError(f"events: {count}, with the attributes of {len(attributes)}")
-    body = _read_body(kind, data, ends_at, count, flags & _EQUAL, topic) if kind else None
+    topics: tuple[str, ...] = (topic,)
+    firsts: tuple[int, ...] = _FIRST
+    if kind >= _MIXED:
+        topics, firsts, ends_at = _read_mixture(data, ends_at, count, topic)
+        kind -= _MIXED - _PLAIN
+        if flags & _EQUAL:
+            raise PeerError("events: to several topics, which say that they are equally long")
+    body = _read_body(kind, data, ends_at, count, flags & _EQUAL, topics, firsts) if kind else None
     if not kind and len(data) > ends_at:
         raise PeerError(f"events: {len(data) - ends_at} bytes after their end")
     return Events(
@@ -183,8 +219,41 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
     )  # fmt: skip
 
 
+def _read_mixture(data: bytes, at: int, count: int, topic: str) -> tuple[tuple[str, ...], tuple[int, ...], int]:
+    """Returns the topics of a batch, the places of the first messages to each, and where what is behind them begins."""
+    begin = at + _MIXTURE.size
+    if begin > len(data):
+        raise PeerError(f"events: {len(data) - at} bytes in place of several topics")
+    number, names_bytes = _MIXTURE.unpack_from(data, at)
+    if not 1 < number <= count:
+        raise PeerError(f"events: {count} to {number} topics")
+    has_places = number < count
+    names_at = begin + 4 * (number - 1) * has_places
+    end = names_at + names_bytes
+    if end > len(data):
+        raise PeerError(f"events: their topics go on to byte {end} of {len(data)}")
+    firsts = (0, *unpack_from(f">{number - 1}I", data, begin)) if has_places else tuple(range(count))
+    if firsts[-1] >= count or not all(map(lt, firsts, islice(firsts, 1, None))):
+        raise PeerError("events: topics that do not begin one behind the other")
+    try:
+        topics = (topic, *data[names_at:end].decode().split("\0"))
+        for each in topics:
+            (_check_topic if len(each) <= _KEPT_TOPIC_MAX else _check_topic.__wrapped__)(each)
+    except (ValueError, ConfigurationError) as error:
+        raise PeerError(f"events: their topics: {error}") from error
+    if len(topics) != number:
+        raise PeerError(f"events: {len(topics)} topics in place of {number}")
+    return topics, firsts, end
+
+
 def _read_body(
-    kind: int, data: bytes, ends_at: int, count: int, is_equal: int, topic: str
+    kind: int,
+    data: bytes,
+    ends_at: int,
+    count: int,
+    is_equal: int,
+    topics: Sequence[str],
+    firsts: Sequence[int],
 ) -> PublishBatch | MessageRun:
     at = ends_at if is_equal else ends_at + 4 * count
     size = len(data) - at
@@ -203,7 +272,7 @@ def _read_body(
         run = MessageRun(data[at:], ends)
         run.check()
         return run
-    return read_publish_batch(data[at:], ends, topic, kind == _PLAIN_5)
+    return read_publish_batch(data[at:], ends, topics, firsts, kind == _PLAIN_5)
 
 
 def _is_equal(ends: Sequence[int]) -> bool:
@@ -225,9 +294,15 @@ def _join_names(origin: str, attempt: str, topic: str, publisher: str) -> bytes:
 def _read_names(names: bytes) -> tuple[str, str, str, str]:
     try:
         origin, attempt, topic, publisher = names.decode().split("\0", 3)
-        validate_topic_name(topic)
-        if not topic.isprintable() and (problem := text_problem(topic, strict=True)):
-            raise ConfigurationError(f"the topic {problem}")
+        _check_topic.__wrapped__(topic)
     except (ValueError, ConfigurationError) as error:
         raise PeerError(f"events: their names: {error}") from error
     return origin, attempt, topic, publisher
+
+
+@lru_cache(maxsize=4_096)
+def _check_topic(topic: str) -> None:
+    """Raises ConfigurationError where clients could not have published to a topic."""
+    validate_topic_name(topic)
+    if not topic.isprintable() and (problem := text_problem(topic, strict=True)):
+        raise ConfigurationError(f"the topic {problem}")

@@ -12,7 +12,7 @@ from surecast.protocol.overlay.overlay_plan import OverlayPlan
 
 __all__ = ["VERSION", "OverlayHello", "Ping", "Pong", "Received", "check_hello"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 """The version of the frames that this broker writes. It reads those up to this one."""
 
 

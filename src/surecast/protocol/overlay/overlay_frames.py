@@ -5,7 +5,7 @@ Batches of events and their frames are not frozen, because to make a frozen one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Protocol, TypeAlias
@@ -37,14 +37,23 @@ class Body(Protocol):
     def size(self) -> int:
         """Their bytes."""
 
+    @property
+    def topics(self) -> Sequence[str]:
+        """Their topics in order, where a batch may have several; empty where it has none of its own."""
+
+    @property
+    def firsts(self) -> Sequence[int]:
+        """Which message is the first to each of the topics."""
+
     def part(self, start: int, stop: int) -> Body:
         """Returns some of them."""
 
 
 @dataclass(slots=True)
 class EventBatch:
-    """Events of one publisher to one topic, with consecutive numbers. `attributes` has those of each event, as far as
-    some announced filter names them; it is empty where no event has any. `names` are those that the home broker looked
+    """Events of one publisher, with consecutive numbers. `topic` is that of the first; the messages of a body may go on
+    to others, which are on the same tree. `attributes` has those of each event, as far as some announced filter names
+    them; it is empty where no event has any. `names` are those that the home broker looked
     for, None if all: a filter that it had not heard of may ask for more. `publisher` names the publisher's session.
 
     >>> batch = EventBatch(EventId("b1", 1, 10), 3, "stock", published_s=0.0, qos=1)
@@ -67,12 +76,14 @@ class EventBatch:
         """Returns the events from one place up to another."""
         if (start, stop) == (0, self.count):
             return self
+        body = None if self.body is None else self.body.part(start, stop)
         return replace(
             self,
             first=self.first.plus(start),
             count=stop - start,
+            topic=body.topics[0] if body is not None and body.topics else self.topic,
             attributes=self.attributes[start:stop],
-            body=None if self.body is None else self.body.part(start, stop),
+            body=body,
         )
 
     def at_most(self, qos: int) -> EventBatch:

@@ -145,6 +145,7 @@ class OverlayNode:
     ) -> EventBatch | None:
         """Takes events of a client of this broker; returns them with their identity, None where it is full. Where the
         core has delivered them to the broker's own clients, they are for neighbours alone, and taken in any case.
+        Events to several topics are on one tree, and `topic` is that of the first.
         `names` are the attributes that were looked for, None if all."""
         tree = self.plan.tree_of(topic)
         parts = self._parts[tree]
@@ -167,10 +168,17 @@ class OverlayNode:
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
-    def holds(self, topic: str) -> bool:
-        """Returns whether publishers to a topic should wait: a link that their events may need is congested."""
-        tree = self.plan.tree_of(topic)
-        return self._is_congested(tree, LOCAL) and self._is_congested(tree, LOCAL, self._demand.takers(tree, topic))
+    def holding(self, topics: Iterable[str]) -> list[str]:
+        """Returns the topics whose publishers should wait: a link that their events may need is congested."""
+        congested = [self._is_congested(tree, LOCAL) for tree in range(len(self.plan.trees))]
+        if not any(congested):
+            return []
+        return [
+            topic
+            for topic in topics
+            if congested[tree := self.plan.tree_of(topic)]
+            and self._is_congested(tree, LOCAL, self._demand.takers(tree, topic))
+        ]
 
     def attributes(self, topic: str) -> tuple[str, ...] | None:
         """Returns the names of attributes that some filter on the tree of a topic asks for; None for all."""
@@ -455,6 +463,13 @@ class OverlayNode:
 
     def _route(self, tree: int, batch: EventBatch, now: float) -> list[tuple[EventBatch, Mapping[str, int]]]:
         """Runs of events with the neighbours that want them, each with its QoS; the one they came from among them."""
+        body = batch.body
+        if body is not None and len(body.topics) > 1:
+            wanted = [self._demand.find(tree, topic, now).neighbours({}) for topic in body.topics]
+            stops = (*body.firsts[1:], batch.count)
+            return [
+                (batch.part(body.firsts[first], stops[last - 1]), hops) for first, last, hops in runs_of(wanted)
+            ]  # fmt: skip
         demand = self._demand.find(tree, batch.topic, now)
         if not demand.conditional:
             return [(batch, demand.always)]

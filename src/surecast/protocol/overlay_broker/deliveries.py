@@ -11,6 +11,7 @@ from surecast.protocol.mqtt import PacketError, PacketType, PublishBatch
 from surecast.protocol.mqtt.wire import PacketReader, ReaderSettings, read_properties, variable_bytes
 from surecast.protocol.overlay.event_bodies import MessageRun
 from surecast.protocol.overlay.overlay_frames import EventBatch
+from surecast.protocol.overlay.unseen import runs_of
 
 __all__ = ["Deliveries"]
 
@@ -40,17 +41,23 @@ class Deliveries:
             self._deliver_run(body, events, now)
 
     def _deliver_batch(self, batch: PublishBatch, events: EventBatch, now: float) -> None:
-        core, topic = self._core, events.topic
+        core, firsts = self._core, batch.firsts
         qos = _PLAIN.get(batch.first_byte)
-        if qos is not None and core.observer is None:
-            fan = core.routes.fan(topic, qos)
+        if qos is None or core.observer is not None:
+            self._deliver_singles(batch, events, now)
+            return
+        stops = (*firsts[1:], batch.count)
+        for first, last, fan in runs_of([core.routes.fan(topic, qos) for topic in batch.topics]):
+            begin, stop = firsts[first], stops[last - 1]
             if fan.is_whole:
-                core.incoming.spread(batch, 0, batch.count, fan, (events.publisher,), (batch.count,), now)
-                return
-        field = text_field(topic)
+                core.incoming.spread(batch, begin, stop, fan, (events.publisher,), (stop - begin,), now)
+            else:
+                self._deliver_singles(batch.part(begin, stop), events, now)
+
+    def _deliver_singles(self, batch: PublishBatch, events: EventBatch, now: float) -> None:
         for packet in batch.packets():
             message = Message(
-                self._number(), topic, field, packet.payload, packet.qos, packet.retain,
+                self._number(), packet.topic, text_field(packet.topic), packet.payload, packet.qos, packet.retain,
                 published_at=events.published_s, publisher=events.publisher,
             )  # fmt: skip
             self._give(message, now)

@@ -91,9 +91,9 @@ class OverlayBroker:
         traffic, node = self._traffic, self.node
         if traffic.publications:
             publications, traffic.publications = traffic.publications, []
-            for topic, publishers in publish(node, publications, now).items():
-                if node.holds(topic):
-                    self.held |= dict.fromkeys(publishers, topic)
+            publishers = publish(node, publications, now)
+            for topic in node.holding(publishers):
+                self.held |= dict.fromkeys(publishers[topic], topic)
         if traffic.subscriptions:
             changes, traffic.subscriptions = traffic.subscriptions, []
             added, removed = self._demand.change(changes)
@@ -105,8 +105,8 @@ class OverlayBroker:
             self.core.journal.records += node_records(node.journal)
             node.journal.clear()
         if self.held:
-            full = {topic: node.holds(topic) for topic in self.held.values()}
-            self.held = {publisher: topic for publisher, topic in self.held.items() if full[topic]}
+            full = {*node.holding(dict.fromkeys(self.held.values()))}
+            self.held = {publisher: topic for publisher, topic in self.held.items() if topic in full}
 
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next; the core has times of its own."""

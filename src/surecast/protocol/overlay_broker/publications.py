@@ -12,6 +12,7 @@ from surecast.protocol.broker.message import Message
 from surecast.protocol.mqtt import PublishBatch
 from surecast.protocol.overlay.event_bodies import BatchedMessage, MessageRun
 from surecast.protocol.overlay.overlay_node import OverlayNode
+from surecast.protocol.overlay.unseen import runs_of
 
 __all__ = ["publish"]
 
@@ -47,12 +48,12 @@ def publish(node: OverlayNode, publications: Iterable[Publication], now: float) 
         if isinstance(messages, Message):
             run.append(messages)
             continue
-        topic = messages.topics[0]
-        for part in _pieces(messages):
+        for part in _pieces(messages, node):
             node.publish(
-                topic, part.count, now, qos=part.flags[0], body=part, publisher=publisher, is_delivered=True
+                part.topics[0], part.count, now, qos=part.flags[0], body=part, publisher=publisher, is_delivered=True
             )  # fmt: skip
-        publishers.setdefault(topic, {})[publisher] = None
+        for topic in messages.topics:
+            publishers.setdefault(topic, {})[publisher] = None
     if run:
         _publish_run(node, run, publishers)
     return publishers
@@ -107,8 +108,15 @@ def _portions(messages: list[Message]) -> Iterator[list[Message]]:
     yield portion
 
 
-def _pieces(batch: PublishBatch) -> Iterator[PublishBatch]:
-    """Yields a batch, in pieces where it is so large that it would hold up others on a link."""
+def _pieces(batch: PublishBatch, node: OverlayNode) -> Iterator[PublishBatch]:
+    """Yields a batch, in pieces where its topics have several trees, or it would hold up others on a link."""
+    if len(batch.topics) > 1:
+        trees = [node.plan.tree_of(topic) for topic in batch.topics]
+        if trees.count(trees[0]) < len(trees):
+            stops = (*batch.firsts[1:], batch.count)
+            for first, last, _ in runs_of(trees):
+                yield from _pieces(batch.part(batch.firsts[first], stops[last - 1]), node)
+            return
     pieces = max(-(-batch.size // _BATCH_BYTES_MAX), -(-batch.count // _BATCH_EVENTS_MAX))
     step = -(-batch.count // pieces)
     for begin in range(0, batch.count, step):
