@@ -87,23 +87,29 @@ def _fault(overlay: Overlay, kind: str, number: int) -> Row:
         victim = max(middle, key=lambda broker: overlay.processor_of(broker) - before[broker])
         steady.longest_pause_s = 0.0
         begin = time.perf_counter()
-        (overlay.kill if kind == "kill" else overlay.freeze)(victim)
-        died_s = time.perf_counter() - begin
-        """Until a killed process has ended, and its connections with it."""
+        ended = None
+        if kind == "kill":
+            ended = overlay.kill(victim)
+        else:
+            overlay.freeze(victim)
+        died_s = 0.0
+        """Until a killed process had ended, and its connections with it."""
         try:
             _run_until_flow(steady, begin)
         finally:
+            if ended is not None:
+                died_s = ended() - begin
             healed = time.perf_counter()
             (overlay.restart if kind == "kill" else overlay.thaw)(victim)
         pause_s, steady.longest_pause_s = steady.longest_pause_s, 0.0
         _run_until_back(steady, overlay.ports[victim])
         steady.run(_AFTER_S)
-        ended = time.perf_counter()
+        finished = time.perf_counter()
         steady.drain(_LATE_S)
     finally:
         steady.close()
     lost, acknowledged_lost = steady.lost()
-    gap, back = steady.longest_gap(begin, healed), steady.longest_gap(healed, ended)
+    gap, back = steady.longest_gap(begin, healed), steady.longest_gap(healed, finished)
     gap_s, traces = gap[1] - gap[0], overlay.traces()
     silent_s = 0.0 if kind == "kill" else overlay.suspects_after_s
     return {
@@ -112,7 +118,7 @@ def _fault(overlay: Overlay, kind: str, number: int) -> Row:
         "gap_s": gap_s,
         "gap_after_s": back[1] - back[0],
         "generator_pause_s": pause_s,
-        "died_s": died_s if kind == "kill" else 0.0,
+        "died_s": died_s,
         "waited_s": max(waited_s(traces, (max(gap[0], begin + silent_s), gap[1]), besides=victim), pause_s),
         "waited_after_s": max(waited_s(traces, back), steady.longest_pause_s),
         "trace": explain(traces, gap, begin),

@@ -132,14 +132,14 @@ def _recovery(rows: Sequence[Row]) -> None:
 
 def _fail_over(rows: Sequence[Row]) -> None:
     print("Diamond, 1,000 events/s; the longest time without an event, ms. Undisturbed are faults in which no process")
-    print(f"waited more than {1e3 * _DISTURBED_S:g} ms for a processor meanwhile, and a killed one had ended by then\n")
+    print(f"waited more than {1e3 * _DISTURBED_S:g} ms for a processor meanwhile\n")
     gaps, books = [], []
     for kind in _names(rows, "kind"):
         for system in _systems(pick(rows, kind=kind)):
             some = pick(rows, kind=kind, system=system)
             for when, name, waited in _GAPS:
                 gaps.append([kind, system, when, "all", *_gaps(some, name, kind)])
-                calm = [row for row in some if waited in row and _disturbance(row, waited) <= _DISTURBED_S]
+                calm = [row for row in some if waited in row and row[waited] <= _DISTURBED_S]
                 if calm:
                     gaps.append([kind, system, when, "undisturbed", *_gaps(calm, name, kind)])
             qos, sent = some[0]["qos"], sum(row["sent"] for row in some)
@@ -158,11 +158,6 @@ _DISTURBED_S = 0.01
 _GAPS = (("at the fault", "gap_s", "waited_s"), ("when it is back", "gap_after_s", "waited_after_s"))
 _AIMS_S = {"kill": 0.05, "freeze": 0.55}
 _AIM_BACK_S = 0.05
-
-
-def _disturbance(row: Row, waited: str) -> float:
-    died_s = row.get("died_s", 0.0) if waited == "waited_s" else 0.0
-    return max(row[waited], died_s)
 
 
 def _gaps(rows: Sequence[Row], name: str, kind: str) -> list[str]:

@@ -8,8 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -95,10 +97,25 @@ class Overlay(ABC):
         """The processor time so far of one broker."""
         return processor_s(self.processes[broker].pid)
 
-    def kill(self, broker: str) -> None:
-        """Ends a broker with SIGKILL."""
-        self.processes[broker].kill()
-        self.processes[broker].wait()
+    def kill(self, broker: str) -> Callable[[], float]:
+        """Sends SIGKILL to a broker and does not wait for its end, which takes long where memory has to be freed: the
+        clients go on meanwhile. Returns what waits, and returns when it had ended."""
+        process = self.processes[broker]
+        ended_s: list[float] = []
+
+        def wait() -> None:
+            process.wait()
+            ended_s.append(time.perf_counter())
+
+        waiting = threading.Thread(target=wait, daemon=True)
+        waiting.start()
+        process.kill()
+
+        def end() -> float:
+            waiting.join()
+            return ended_s[0]
+
+        return end
 
     def restart(self, broker: str) -> None:
         """Starts a broker that was killed, and does not wait for it."""
