@@ -28,6 +28,8 @@ __all__ = [
     "Disconnected",
     "Dropped",
     "Expired",
+    "LinkDown",
+    "LinkUp",
     "Lost",
     "Published",
     "Record",
@@ -99,6 +101,8 @@ COLUMNS: Final[dict[str, Column]] = {
         Column("group", "STRING", "name of the group that the broker is a replica of"),
         Column("replica", "INT", "number of the replica in its group, from 1"),
         Column("replicas", "INT", "how many replicas the group was founded with"),
+        Column("neighbour", "STRING", "name of the broker at the other end of a link of an overlay"),
+        Column("events", "BIGINT", "events of an overlay that were lost", minimum=0),
     )
 }
 """The columns in the order of Spark's schema. A line has those of its record in the same order."""
@@ -242,6 +246,25 @@ class Expired(NamedTuple):
     deadline_s: float | None = None
 
 
+class LinkUp(NamedTuple):
+    """A link to a neighbour in an overlay is up. `reason` is `resumed` where its session goes on, so that nothing was
+    lost, and `new` where it begins anew; then `events` were lost with the session before, if there were any."""
+
+    time: float
+    neighbour: str
+    reason: str
+    events: int | None = None
+
+
+class LinkDown(NamedTuple):
+    """A link to a neighbour in an overlay is down. `reason` is `hung up`, `suspected`, `replaced`, `stopped`, or `broke
+    the rules`."""
+
+    time: float
+    neighbour: str
+    reason: str
+
+
 Record: TypeAlias = (
     Started
     | Stopped
@@ -255,6 +278,8 @@ Record: TypeAlias = (
     | Delivered
     | Dropped
     | Expired
+    | LinkUp
+    | LinkDown
 )
 
 RECORD_TYPES: Final[dict[str, type[Record]]] = {
@@ -270,6 +295,8 @@ RECORD_TYPES: Final[dict[str, type[Record]]] = {
     "delivered": Delivered,
     "dropped": Dropped,
     "expired": Expired,
+    "link-up": LinkUp,
+    "link-down": LinkDown,
 }
 
 

@@ -9,6 +9,8 @@ from surecast.broker.event_log import (
     Dropped,
     EventLog,
     Expired,
+    LinkDown,
+    LinkUp,
     Published,
     Subscribed,
     Unsubscribed,
@@ -113,6 +115,14 @@ class EventObserver:
     def unsubscribed(self, session: Session, subscription: Subscription, reason: str, now: float) -> None:
         """A subscription ended."""
         self._append(Unsubscribed(now, session.client, subscription.key, reason, session.user or None))
+
+    def link_up(self, neighbour: str, is_resumed: bool, lost: int, now: float) -> None:
+        """A link to another broker is up; so many events were lost since it was last."""
+        self._append(LinkUp(now, neighbour, "resumed" if is_resumed else "new", lost or None))
+
+    def link_down(self, neighbour: str, reason: str, now: float) -> None:
+        """A link to another broker is down."""
+        self._append(LinkDown(now, neighbour, reason))
 
     def _timing(self, message: Message) -> _Timing:
         """Publication time and deadline as the publisher gave them; the last message's are kept for its fates."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import random
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -211,3 +213,36 @@ def test_a_neighbour_that_takes_nothing_stops_no_local_client(start: Start) -> N
     finally:
         overlay.processes["b2"].send_signal(signal.SIGCONT)
     flood.finish()
+
+
+def test_the_event_log_says_when_links_came_and_went_and_what_was_lost(start: Start, tmp_path: Path) -> None:
+    overlay, clients = start(plan_for(CHAIN, "none"), event_log={"folder": str(tmp_path / "events")})
+    clients.subscribe("b3", "s", "#", 1)
+    until(lambda: announced(overlay, "b1", "b2") == ["# at QoS 1"], "demand at b1")
+
+    def links() -> list[tuple[Any, ...]]:
+        lines = [
+            json.loads(line)
+            for path in sorted((tmp_path / "events" / "b1").glob("*.jsonl"))
+            for line in path.read_text().splitlines()
+        ]
+        fields = ("type", "neighbour", "reason", "events")
+        return [tuple(map(line.get, fields)) for line in lines if line["type"].startswith("link-")]
+
+    assert links() == [("link-up", "b2", "new", None)]
+    overlay.processes["b2"].send_signal(signal.SIGSTOP)
+    publisher = clients.publish("b1", "p")
+    for number in range(5):
+        publisher.publish("t", b"%d" % number, 1)
+    publisher.finish()
+    until(lambda: len(links()) == 2, "b2 is suspected")
+    overlay.kill("b2")  # it has read nothing of them
+    overlay.start("b2")
+    until(lambda: len(links()) == 3, "the link is up again")
+    assert links()[1:] == [("link-down", "b2", "suspected", None), ("link-up", "b2", "new", 5)]
+    overlay.ask("b1", "/gate", {"neighbour": "b2", "cut": "true"}, "POST")
+    until(lambda: len(links()) == 4, "the link is cut")
+    overlay.ask("b1", "/gate", {"neighbour": "b2"}, "POST")
+    until(lambda: len(links()) == 5, "the link is up again")
+    assert [kind for kind, *_ in links()[3:]] == ["link-down", "link-up"]
+    assert links()[4][2:] == ("resumed", None)

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
+from surecast.broker.event_observer import EventObserver
 from surecast.broker.listeners import bind
 from surecast.broker.overlay.link_gate import GateSettings, LinkGate
 from surecast.broker.overlay.link_handshake import LinkIdentity
@@ -54,6 +55,8 @@ class NeighbourLink:
         self.ups = 0
         self.ends: Counter[str] = Counter()
         """How often the link went down, by the kind of the end."""
+        self.lost_before = 0
+        """The events that had been lost when the link last came up."""
         self.bytes_in = 0
         self.bytes_out = 0
         self.timer: asyncio.TimerHandle | None = None
@@ -108,8 +111,10 @@ class OverlayLinks:
         turn: Callable[[], None],
         warn: Callable[[str], None],
         note: Callable[[str], None],
+        observer: EventObserver | None = None,
     ):
         name = broker.name
+        self._observer = observer
         self.identity = LinkIdentity(overlay.name, name, overlay.plan, overlay.read_secret())
         self.turned_away: Counter[str] = Counter()
         self._overlay = overlay
@@ -274,6 +279,8 @@ class OverlayLinks:
             link.timer.cancel()
             link.timer = None
         link.detector.disconnected(asyncio.get_running_loop().time())
+        if self._observer is not None:
+            self._observer.link_down(link.neighbour, kind, link.changed_s)
         if not self._is_stopped:
             self._warn(f"link to {link.neighbour} is down: {reason}")
         link.wake.set()
@@ -290,6 +297,11 @@ class OverlayLinks:
         self._told.pop(link.neighbour, None)
         link.wake.set()
         self._note(f"link to {link.neighbour} is up, {transport.address}")
+        if self._observer is not None:
+            node = self._broker.node
+            lost = node.accounts.hops[link.neighbour].lost
+            fresh, link.lost_before = max(0, lost - link.lost_before), lost
+            self._observer.link_up(link.neighbour, node.is_resumed(link.neighbour), fresh, link.changed_s)
 
     # Accepting.
 

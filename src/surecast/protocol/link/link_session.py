@@ -148,6 +148,8 @@ class LinkSession(Generic[T]):
         self.sending = SessionName(incarnation, 0)
         self.received = SessionName()
         self.is_connected = False
+        self.is_resumed = False
+        """True if what is sent went on where it stopped, on the last connection."""
         self.window = window
         self._number_sent = 0
         self.number_acked = 0
@@ -181,6 +183,15 @@ class LinkSession(Generic[T]):
         queued.queue.append((size, content))
         queued.waiting += size
         return True
+
+    def drop_oldest(self, lane: int) -> T | None:
+        """Takes out the frame that has waited longest on a lane and was not sent; None where there is none."""
+        queued = self._lanes.get(lane)
+        if queued is None or not queued.queue:
+            return None
+        size, content = queued.queue.popleft()
+        queued.waiting -= size
+        return content
 
     def credit(self, lane: int) -> int:
         """Returns the bytes that a lane may send now, besides what waits on it; zero or less where there are none."""
@@ -325,7 +336,7 @@ class LinkSession(Generic[T]):
                 raise PeerError(f"link: the neighbour has frame {hello.number}, of {self._number_sent} that were sent")
             self._take_credit(hello.credit)
         came_after_all = self._settle(hello)
-        self.is_connected = True
+        self.is_connected, self.is_resumed = True, is_resumed
         self._credit_at_first = hello.window
         if not is_received_resumed:
             self._expect(SessionName(hello.sending.incarnation, hello.sending.generation + 1))
