@@ -32,6 +32,7 @@ from typing import Any
 from surecast.broker.overlay.overlay_links import OverlayLinks
 from surecast.broker.overlay.overlay_server import OverlayServer
 from surecast.broker.overlay.overlay_service import run_overlay_broker
+from surecast.protocol.overlay.node_detours import NodeDetours
 from surecast.protocol.overlay.overlay_node import OverlayNode
 
 _BEAT_S = 0.005
@@ -124,7 +125,7 @@ def watch(trace: Trace) -> None:
     before(OverlayLinks, "ended", lambda links, way, kind, why: trace.say("down", way.neighbour, f"{kind}: {why}"))
     before(OverlayLinks, "_opened", lambda links, link, way: trace.say("up", link.neighbour))
     before(OverlayNode, "_flood", lambda node, states, besides: trace.say("flood", node._links.up()))
-    before(OverlayNode, "_detour", lambda node, hop, events, went: trace.count("detour", hop, events.batch.count))
+    before(NodeDetours, "send", lambda detours, hop, events, went: trace.count("detour", hop, events.batch.count))
     before(OverlayNode, "_pass_detour", lambda node, detour, now: trace.count("pass", detour.path[0], 1))
     before(OverlayNode, "_take_detour", lambda node, detour, now: detour.path or trace.count("take", detour.sender, 1))
     before(OverlayNode, "_put_held", lambda node, held, hop: hop in held.untried or trace.count("again", hop, 1))

@@ -118,6 +118,7 @@ def run_seed(seed: int, steps: int = 300, node: type[OverlayNode] = OverlayNode)
         resume_s=random.choice((0.0, 5.0, 20.0)),
         retransmission_interval_s=random.choice((0.0, 0.0, 2.0)),
         reconnect_s=(0.0, 0.5, 5.0)[seed % 3],
+        ack_wait_s=(0.0, 0.5)[seed % 2],
         custody_events_max=random.choice((10, 100_000)),  # a store that is soon full refuses publishers
     )
     lifetime_s = random.choice((float("inf"), float("inf"), 30.0))

@@ -149,13 +149,13 @@ def test_a_slow_neighbour_stops_publishers_and_not_the_broker() -> None:
             world.arrive("b0", "b1")
         while world.wires["b1", "b0"]:
             world.arrive("b1", "b0")
-    assert b0.holding(["a/1"]) == ["a/1"]
+    assert b0.holding(["a/1"], world.now) == ["a/1"]
     assert b1.accounts.hops["b2"].dropped.total() == 0
     assert b1.accounts.hops["b2"].on_link < 60
     assert b0.accounts.hops["b1"].dropped["queue-full"] > 0
     assert world.problems() == []
     world.heal()
-    assert not b0.holding(["a/1"])
+    assert not b0.holding(["a/1"], world.now)
     assert b0.accounts.hops["b1"].on_link == 0
 
 

@@ -101,3 +101,65 @@ def test_who_is_behind_a_broker_takes_what_was_sent_to_it_over_oneself() -> None
     bench.publish("a", "stock", qos=1)
     assert [name for name, _ in bench.delivered] == ["d"]
     assert bench.node("d").accounts.hops["b"].dropped["path-down"] == 0
+
+
+def diamond_with_waits() -> NodeBench:
+    """All links are up, and b takes 4 ms to acknowledge an event."""
+    plan = OverlayPlan(("a", "b", "c", "d"), LINKS, (Tree(LINKS[:3], "bypass-buffering"),))
+    bench = NodeBench(plan, NodeSettings(ack_wait_s=0.02))
+    bench.demand("d", JointFilter("#", qos=1))
+    a, b = bench.node("a"), bench.node("b")
+    for _ in range(5):
+        a.publish("stock", 1, now=bench.now, qos=1)
+        bench.now += 0.004
+        exchange(a, b, bench.now)
+    return bench
+
+
+def test_events_go_around_a_neighbour_that_does_not_acknowledge_long_before_it_is_suspected() -> None:
+    bench = diamond_with_waits()
+    a, b, now = bench.node("a"), bench.node("b"), bench.now
+    on_link = []
+    for after_s in (0.0, 0.01):
+        a.publish("stock", 1, now=now + after_s, qos=1)
+        on_link += a.output("b")
+    assert a.next_timer() == now + 0.02
+    a.tick(now + 0.021)
+    assert detours(a) == 4, "all that it has not acknowledged, to it and past it"
+    a.publish("stock", 1, now=now + 0.03, qos=1)
+    on_link += a.output("b")
+    assert detours(a) == 2, "and all that is new"
+    a.tick(now + 0.2)
+    assert detours(a) == 0, "each event once"
+    for written in on_link:
+        b.receive("a", written, now + 0.21)
+    exchange(a, b, now + 0.21)
+    a.publish("stock", 1, now=now + 0.22, qos=1)
+    assert detours(a) == 0
+    assert a.next_timer() - (now + 0.22) > 0.021, "it was late without a failure, so that it has longer from now on"
+
+
+def test_a_broker_that_was_busy_itself_gives_its_neighbours_as_long_again() -> None:
+    bench = diamond_with_waits()
+    a, b, now = bench.node("a"), bench.node("b"), bench.now
+    a.publish("stock", 1, now=now, qos=1)
+    on_link = a.output("b")
+    a.tick(now + 0.5)
+    assert detours(a) == 0
+    for written in on_link:
+        b.receive("a", written, now + 0.501)
+    exchange(a, b, now + 0.501)  # what had come meanwhile is read now
+    a.tick(now + 0.6)
+    assert detours(a) == 0
+
+
+def test_a_neighbour_whose_link_is_full_is_not_taken_for_silent() -> None:
+    plan = OverlayPlan(("a", "b", "c", "d"), LINKS, (Tree(LINKS[:3], "bypass-buffering"),))
+    bench = NodeBench(plan, NodeSettings(ack_wait_s=0.02, window_bytes=100))
+    bench.demand("d", JointFilter("#", qos=1))
+    a = bench.node("a")
+    for _ in range(5):
+        a.publish("stock", 1, now=bench.now, qos=1)
+        a.output("b")
+    a.tick(bench.now + 0.021)
+    assert detours(a) == 0

@@ -31,7 +31,13 @@ from surecast.protocol.overlay_broker import LinkConnection, LocalTraffic, Overl
 
 TOPICS = ("a/1", "a/2", "b/1")
 SMALL = NodeSettings(
-    resume_s=20.0, refresh_s=30.0, grace_s=2.0, reconnect_s=1.0, window_bytes=2_000, queue_bytes_max=200_000
+    resume_s=20.0,
+    refresh_s=30.0,
+    grace_s=2.0,
+    reconnect_s=1.0,
+    ack_wait_s=0.3,
+    window_bytes=2_000,
+    queue_bytes_max=200_000,
 )
 
 
@@ -120,10 +126,11 @@ class Publisher(Client):
         self._identifier = 0
 
     def publish(self, random: Random) -> bytes:
-        """Returns one to twenty messages to one topic, in one write."""
-        topic = random.choice(TOPICS)
+        """Returns one to twenty messages in one write, to one topic or each to any."""
+        topic, changes = random.choice(TOPICS), random.random() < 0.3
         data = b""
         for _ in range(random.choice((1, 1, 3, 20))):
+            topic = random.choice(TOPICS) if changes else topic
             payload = b"%s %d %s" % (self.name.encode(), self.count, b"x" * random.choice((0, 0, 5, 300)))
             self.count += 1
             self.topics[payload] = topic

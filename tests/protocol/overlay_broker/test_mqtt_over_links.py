@@ -203,6 +203,92 @@ def test_publishers_are_held_while_a_link_that_they_need_is_full_and_others_are_
     assert line.brokers["b1"].held == {}
 
 
+def full_line(overflow: str, hold_max_s: float = 30.0) -> tuple[BrokerLine, LineClient, LineClient]:
+    """b1 has ten events in custody for b2, to which its link is down; its publisher is held."""
+    line = BrokerLine(
+        2,
+        node=NodeSettings(
+            custody_events_max=10,
+            resume_s=1000.0,
+            hold_max_s=hold_max_s,
+            overflow=overflow,  # type: ignore[arg-type]
+        ),
+    )
+    subscriber = LineClient(line, "b2", "s")
+    subscriber.subscribe("far", 1)
+    line.cut("b1", "b2")
+    publisher = LineClient(line, "b1", "p")
+    for number in range(10):
+        publisher.publish("far", b"%d" % number, 1, message_expiry_s=500 if number == 4 else 1000)
+    assert [*line.brokers["b1"].held] == ["p"]
+    publisher.read()
+    return line, publisher, subscriber
+
+
+@pytest.mark.parametrize(
+    ("overflow", "arrive", "reason"),
+    [
+        ("drop-new", [*range(10)], ReasonCode.SUCCESS),
+        ("drop-old", [*range(1, 10), 10], ReasonCode.SUCCESS),
+        ("expire-first", [0, 1, 2, 3, *range(5, 10), 10], ReasonCode.SUCCESS),
+        ("reject", [*range(10)], ReasonCode.QUOTA_EXCEEDED),
+    ],
+)
+def test_publishers_wait_for_a_full_link_up_to_hold_max_and_then_its_rule_drops_and_counts(
+    overflow: str, arrive: list[int], reason: ReasonCode
+) -> None:
+    line, publisher, subscriber = full_line(overflow)
+    broker = line.brokers["b1"]
+    line.wait(29.0)
+    assert [*broker.held] == ["p"]
+    assert broker.next_timer() == pytest.approx(line.now + 1.0)
+    line.wait(1.0)
+    assert broker.held == {}
+    publisher.publish("far", b"10", 1, message_expiry_s=1000)
+    assert [packet.reason for packet in publisher.read() if isinstance(packet, Puback)] == [reason]
+    assert broker.held == {}
+    accounts = broker.node.accounts.hops["b2"]
+    assert accounts.dropped["queue-full"] == (overflow != "reject")
+    assert accounts.problem(broker.node.custody.events_unsent("b2")) == ""
+    line.join("b1", "b2")
+    line.wait(1.0)
+    assert subscriber.payloads() == [b"%d" % number for number in arrive]
+    publisher.publish("far", b"11", 1)
+    assert [packet.reason for packet in publisher.read() if isinstance(packet, Puback)] == [ReasonCode.SUCCESS]
+    assert subscriber.payloads() == [b"11"], "a link that has room again is full no more"
+    assert broker.node.accounts.refused == 0
+
+
+def test_only_who_needs_the_full_link_is_refused_and_nobody_before_it_was_full_for_long() -> None:
+    line, publisher, _ = full_line("reject")
+    line.wait(30.0)
+    publisher.publish("near", b"1", 1)
+    assert [packet.reason for packet in publisher.read() if isinstance(packet, Puback)] == [ReasonCode.SUCCESS]
+    publisher.publish("far", b"1", 0)
+    assert line.brokers["b1"].node.accounts.hops["b2"].dropped["queue-full"] == 0, "QoS 0 is not in custody"
+
+
+def test_messages_at_best_effort_make_room_for_new_ones_where_the_oldest_go_first() -> None:
+    node = NodeSettings(window_bytes=300, queue_bytes_max=600, resume_s=1000.0, hold_max_s=5.0, overflow="drop-old")
+    line = BrokerLine(2, "none", node)
+    subscriber = LineClient(line, "b2", "s")
+    subscriber.subscribe("far", 1)
+    wires = line.wires.pop(("b1", "b2"))  # b2 takes nothing for a while
+    publisher, broker = LineClient(line, "b1", "p"), line.brokers["b1"]
+    for number in range(30):
+        publisher.publish("far", b"%d" % number, 1)
+        line.wait(5.0 if broker.held else 0.0)
+    dropped = broker.node.accounts.hops["b2"].dropped["queue-full"]
+    assert dropped > 0
+    assert broker.node.accounts.hops["b2"].problem(0) == ""
+    line.wires["b1", "b2"] = wires
+    line.run()
+    numbers = [int(payload) for payload in subscriber.payloads()]
+    assert numbers == sorted(numbers)
+    assert numbers[-1] == 29
+    assert len(numbers) == 30 - dropped
+
+
 def test_who_publishes_is_not_told_that_nobody_wants_it() -> None:
     line = BrokerLine(2)
     LineClient(line, "b2", "s").subscribe("t", 1)

@@ -38,6 +38,7 @@ from surecast.documents.source import DocumentKind, FieldPath, Source, parse_fie
 from surecast.documents.units import Duration, PositiveDuration, Size
 from surecast.documents.validation import Name, Spec, check_model
 from surecast.errors import ConfigurationError, ScenarioError
+from surecast.protocol.broker.broker_settings import Overflow
 from surecast.protocol.demand import SUMMARIES
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree, scheme_parts
 
@@ -187,7 +188,11 @@ are sent where they are refreshed from end to end."""
     queue_size: Size = float(16 << 20)
     """Bytes that may wait on a link for one tree; beyond it events at best effort are dropped and counted."""
     custody: Count = 100_000
-    """Events of one tree that wait on disk for one neighbour; beyond it publishers have to wait."""
+    """Events of one tree that wait on disk for one neighbour; beyond it publishers have to wait, up to `hold_max`."""
+    hold_max: Duration = 30.0
+    """Time for which publishers have to wait for a link that is full. Then they are read again; while it stays full,"""
+    overflow: Overflow = "drop-new"
+    """this rule says what is dropped for the neighbour, as for sessions; with `reject` publishers are told."""
     gates: bool = False
     """Whether links can be cut, delayed and made lossy at the broker's local socket, for experiments."""
     brokers: Annotated[tuple[OverlayBrokerSpec, ...], Field(min_length=1)]

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
+from surecast.broker.event_observer import EventObserver
 from surecast.broker.overlay.overlay_file import OverlayFile
 from surecast.broker.overlay.overlay_links import TIMER_S, OverlayLinks
 from surecast.broker.server import Server
@@ -21,6 +22,10 @@ from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay_broker import OverlayBroker
 
 __all__ = ["OverlayServer", "node_settings"]
+
+_ACK_WAITS: Final = 25
+"""Events in custody go around a neighbour that is silent long before it is suspected: to do so needlessly costs only
+that they travel twice."""
 
 
 class OverlayServer(Server):
@@ -39,6 +44,7 @@ class OverlayServer(Server):
     ):
         super().__init__(traffic=LocalTraffic(), **options)
         self._file = overlay_file
+        self._observer: EventObserver | None = options.get("observer")
         self._name = name
         self._warn = warn
         self._note = note
@@ -51,7 +57,7 @@ class OverlayServer(Server):
         settings = node_settings(self._file)
         plan, items = self._file.plan, self.store.items()
         self.overlay = OverlayBroker(self._name, plan, self.broker, records=items, now=now, settings=settings)
-        self.links = OverlayLinks(self._file, self.overlay, self.turn, self._warn, self._note)
+        self.links = OverlayLinks(self._file, self.overlay, self.turn, self._warn, self._note, self._observer)
         self.links.open()
 
     def gauges(self) -> Iterable[tuple[str, str, float]]:
@@ -151,7 +157,10 @@ def node_settings(overlay: OverlayFile) -> NodeSettings:
         timeout_s=overlay.timeout,
         retransmission_interval_s=overlay.retransmission,
         reconnect_s=overlay.suspect,
+        ack_wait_s=overlay.suspect / _ACK_WAITS,
         window_bytes=int(overlay.window),
         queue_bytes_max=int(overlay.queue_size),
         custody_events_max=overlay.custody,
+        hold_max_s=overlay.hold_max,
+        overflow=overlay.overflow,
     )

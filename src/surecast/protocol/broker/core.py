@@ -329,7 +329,7 @@ class BrokerCore:
         self.retained.settings = self.settings
         self.routes.quotas.limit(self.settings)
         self.requests.tokens_max = settings.request_tokens_max
-        self.incoming.rejects = limits.rejects
+        self.incoming.rejects = limits.rejects or (self.traffic is not None and self.traffic.refuses is not None)
         self._common.forget()
         self.sessions.limit_anew(limits, now)
 

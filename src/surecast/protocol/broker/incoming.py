@@ -373,7 +373,9 @@ class Incoming:
 
     def take(self, message: Message, now: float, route: Route | None = None) -> ReasonCode:
         """Retains a message if it asks for it, and routes it; the reason is what its publisher is told."""
-        retained = message.retain
+        retained, traffic = message.retain, self._traffic
+        if traffic is not None and traffic.refuses is not None and message.qos and traffic.refuses(message.topic):
+            return ReasonCode.QUOTA_EXCEEDED
         if retained:
             if limit := self._retained.limit_for(message):
                 self._counters.limited[limit] += 1
@@ -392,8 +394,8 @@ class Incoming:
             tap(message)
         if receivers and not kept and not retained and refuses(receivers):
             return ReasonCode.QUOTA_EXCEEDED
-        if self._traffic is not None:
-            self._traffic.publish_message(message)
+        if traffic is not None:
+            traffic.publish_message(message)
         elif not receivers and not route.taps:
             return ReasonCode.NO_MATCHING_SUBSCRIBERS
         return ReasonCode.SUCCESS

@@ -5,6 +5,7 @@ A broker that stands alone has none, and pays one comparison for each batch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from surecast.protocol.broker.message import Message
@@ -31,6 +32,8 @@ class LocalTraffic:
         self.publications: list[Publication] = []
         self.subscriptions: list[tuple[Subscription, int]] = []
         """Subscriptions that began (1) and ended (-1), in order."""
+        self.refuses: Callable[[str], bool] | None = None
+        """Tells whether messages of QoS 1 and 2 to a topic are refused, where that may be."""
 
     def publish(self, publisher: str, batch: PublishBatch, begin: int, stop: int) -> None:
         """Notes some messages of a batch."""

@@ -14,6 +14,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Final, TypeAlias
 
+from surecast.protocol.broker.broker_settings import Overflow
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.overlay_frames import EventBatch
 
@@ -150,6 +151,21 @@ class Custody:
     def get(self, first: EventId) -> HeldBatch | None:
         """Returns the events that are in custody under their first one; None where there are none."""
         return self._held.get(first)
+
+    def victim(self, hop: str, tree: int, expires_s: float, rule: Overflow) -> HeldBatch | None:
+        """Returns the events to drop for others that expire then: of those for a neighbour that are not on the link to
+        it; None where the others are to go."""
+        unsent = self._unsent.get((hop, tree))
+        if not unsent or rule in ("drop-new", "reject"):
+            return None
+        if rule == "drop-old":
+            return next(iter(unsent.values()))
+        if self.next_timer() >= expires_s:
+            return None
+        first = unsent.get(self._expiry[0][1])  # nearly always it is for this neighbour, and nothing is looked for
+        if first is None:
+            first = min(unsent.values(), key=lambda held: held.batch.expires_s)
+        return first if first.batch.expires_s < expires_s else None
 
     def take_unsent(self, hop: str, held: HeldBatch) -> bool:
         """Counts events as sent to a neighbour; returns whether they were not on the link to it."""

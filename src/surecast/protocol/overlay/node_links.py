@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
 from surecast.errors import PeerError
+from surecast.protocol.broker.broker_settings import Overflow
 from surecast.protocol.demand import DemandBucket, DemandHashes, DemandUpdate, Subscription
 from surecast.protocol.link import CONTROL, LinkSession, SessionName
 from surecast.protocol.overlay.frame_rules import DETOURS
@@ -32,9 +33,13 @@ class NodeSettings:
     `retransmission_interval_s`: time between two transmissions of an event in custody; 0 sends it at every link-up.
     `grace_s`: how long a broker that was just started waits to hear of all links before it lets neighbours forget.
     `reconnect_s`: how long a neighbour that others reach again has to come up here, before events go around to it.
+    `ack_wait_s`: how long a neighbour may take to acknowledge an event, before events in custody go around it as well;
+    longer where it has always taken long, and 0 for ever.
     `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
     `custody_events_max`, `custody_bytes_max`: events of one tree in custody for one neighbour, and the bytes of their
     messages; beyond either no more are taken that it wants.
+    `hold_max_s`: how long publishers wait for a link that is full; then `overflow` says what is dropped, as for a
+    session.
     """
 
     resume_s: float = 30.0
@@ -43,10 +48,13 @@ class NodeSettings:
     retransmission_interval_s: float = 0.0
     grace_s: float = 5.0
     reconnect_s: float = 0.0
+    ack_wait_s: float = 0.0
     window_bytes: int = 4 << 20
     queue_bytes_max: int = 16 << 20
     custody_events_max: int = 100_000
     custody_bytes_max: int = 256 << 20
+    hold_max_s: float = inf
+    overflow: Overflow = "drop-new"
 
 
 _KINDS: Final[dict[type, str]] = {
@@ -81,6 +89,11 @@ class NodeLinks:
     def is_up(self, hop: str) -> bool:
         """Returns whether there is a connection to a neighbour."""
         return self.sessions[hop].is_connected
+
+    @property
+    def trees(self) -> int:
+        """The number of trees."""
+        return len(self._neighbours)
 
     def up(self) -> list[str]:
         """Returns the neighbours to which there is a connection."""
@@ -134,17 +147,24 @@ class NodeLinks:
             self.put(to, DETOURS, frame)
         return takes
 
-    def is_congested(
-        self, tree: int, source: str, is_full: Callable[[str], bool], hops: Container[str] | None = None
-    ) -> bool:
-        """Returns whether events from a source may have to wait here, for one of `hops` if they are given. A source
-        waits for other links only, never for its own: on a tree no circle of brokers can then wait for each other."""
+    def is_congested(self, tree: int, source: str, is_full: Callable[[str], bool]) -> bool:
+        """Returns whether events from a source may have to wait here. A source waits for other links only, never for
+        its own: on a tree no circle of brokers can then wait for each other."""
         high = self._settings.window_bytes
         return any(
             is_full(hop) or (self.sessions[hop].is_connected and self.sessions[hop].waiting(tree) > high)
             for hop in self._neighbours[tree]
-            if hop != source and (hops is None or hop in hops)
+            if hop != source
         )
+
+    def congested(self, tree: int, is_full: Callable[[str, int], bool]) -> list[str]:
+        """Returns the neighbours on a tree for which events may have to wait here."""
+        high = self._settings.window_bytes
+        return [
+            hop
+            for hop in self._neighbours[tree]
+            if is_full(hop, tree) or (self.sessions[hop].is_connected and self.sessions[hop].waiting(tree) > high)
+        ]
 
     def output(self, neighbour: str, congested: Callable[[int, str], bool], acknowledges: bool = True) -> list[Written]:
         """Returns what to write to a neighbour now, with the credit of what has gone on; PeerError as in the node."""

@@ -10,7 +10,7 @@ and ways around what has failed), both or none. A scheme belongs to a tree, and 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from typing import Any, Final
 
@@ -22,8 +22,10 @@ from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 from surecast.protocol.overlay.frame_rules import check_frame
 from surecast.protocol.overlay.frame_sizes import frame_bytes
+from surecast.protocol.overlay.link_overflow import LinkOverflow
 from surecast.protocol.overlay.node_accounts import HopAccounts, NodeAccounts
 from surecast.protocol.overlay.node_demand import DISK_KINDS, NodeDemand
+from surecast.protocol.overlay.node_detours import NodeDetours
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
 from surecast.protocol.overlay.overlay_frames import (
     Body,
@@ -41,7 +43,6 @@ from surecast.protocol.overlay.overlay_frames import (
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
 from surecast.protocol.overlay.retransmission import Retransmission
-from surecast.protocol.overlay.returning import ReturningNeighbours
 from surecast.protocol.overlay.unseen import runs_of, take_unseen
 
 __all__ = ["OverlayNode"]
@@ -96,11 +97,14 @@ class OverlayNode:
         self._demand = NodeDemand(
             name, plan, incarnation, settings, self._links, self._view, self.accounts, self.journal
         )
-        self._returning = ReturningNeighbours(self.custody)
-        self._unreached: dict[str, None] = {}
-        """The neighbours that are down, and to which no other way led when links were last looked at."""
-        self._reconnects_s: dict[str, float] = {}
-        """The neighbours that others reach again, with the time until which their own link may come up."""
+        self._overflow = LinkOverflow(settings, self.custody, self._links, self.accounts)
+        self._detours = NodeDetours(
+            name, self._parts, settings, self._links, self._view, self.custody, self.accounts.hops
+        )  # fmt: skip
+        self.waits_with_detours = False
+        """True if events that come by a detour wait until `take_detoured` is called: what came over the tree in the
+        same turn is older, and goes first."""
+        self._detoured: list[tuple[Events, str]] = []
         self._again = Retransmission(settings.retransmission_interval_s)
         self._attempts: dict[str, SeenEvents] = {}
         self._deliveries: list[EventBatch] = []
@@ -168,17 +172,36 @@ class OverlayNode:
         deliveries, self._deliveries = self._deliveries, []
         return deliveries
 
-    def holding(self, topics: Iterable[str]) -> list[str]:
-        """Returns the topics whose publishers should wait: a link that their events may need is congested."""
-        congested = [self._is_congested(tree, LOCAL) for tree in range(len(self.plan.trees))]
-        if not any(congested):
+    def take_detoured(self, now: float) -> None:
+        """Takes in the events that came by a detour since the last call, where the node waits with them."""
+        detoured, self._detoured = self._detoured, []
+        for events, via in detoured:
+            self._accept(events, via, now, frame_bytes(events))
+
+    def holding(self, topics: Iterable[str], now: float) -> list[str]:
+        """Returns the topics whose publishers should wait: a link that their events may need is full, and has not been
+        for too long."""
+        waiting = self._overflow.look(self._is_full, now)
+        if not waiting:
             return []
-        return [
-            topic
-            for topic in topics
-            if congested[tree := self.plan.tree_of(topic)]
-            and self._is_congested(tree, LOCAL, self._demand.takers(tree, topic))
-        ]
+        held: list[str] = []
+        for topic in topics:
+            tree = self.plan.tree_of(topic)
+            hops = waiting.get(tree)
+            takers = self._demand.takers(tree, topic) if hops else None
+            if hops and (takers is None or any(hop in takers for hop in hops)):
+                held.append(topic)
+        return held
+
+    def refuses(self, topic: str) -> bool:
+        """Returns whether messages to a topic are refused, because a link that they may need has been full for too
+        long."""
+        tree = self.plan.tree_of(topic)
+        takers = self._demand.takers(tree, topic)
+        return self.settings.overflow == "reject" and any(
+            of == tree and (takers is None or hop in takers) and self._is_full(hop, tree)
+            for hop, of in self._overflow.since
+        )
 
     def attributes(self, topic: str) -> tuple[str, ...] | None:
         """Returns the names of attributes that some filter on the tree of a topic asks for; None for all."""
@@ -221,8 +244,7 @@ class OverlayNode:
         """A connection to a neighbour was made; `hello` is what it said first."""
         session = self._links.sessions[neighbour]
         resumption = session.connect(hello)
-        self._unreached.pop(neighbour, None)
-        self._reconnects_s.pop(neighbour, None)
+        self._detours.connected(neighbour)
         self._links.down_since.pop(neighbour, None)
         self.cuts.connected(neighbour, resumption)
         self.accounts.hops[neighbour].came_after_all(resumption.came_after_all)
@@ -239,31 +261,35 @@ class OverlayNode:
         for held in self._again.due_at_link_up(self.custody, neighbour):
             self._transmit(held, neighbour)
         if self._has_detours and self._has_custody:
-            self._returning.begin(neighbour, now)
-            self._go_on_around(neighbour, now)
+            self._detours.returned(neighbour, now, knows_demand=self._demand.is_compared(neighbour))
+
+    def is_resumed(self, neighbour: str) -> bool:
+        """Returns whether what is sent over the last connection to a neighbour went on where it stopped before."""
+        return self._links.sessions[neighbour].is_resumed
 
     def link_down(self, neighbour: str, now: float) -> None:
         """The connection to a neighbour broke, or the detector has given it up."""
         self._links.sessions[neighbour].disconnect()
-        self._returning.end(neighbour)
+        self._detours.disconnected(neighbour, now)
         self._links.down_since[neighbour] = now
         if self._has_detours:
             self._flood((self._view.link_changed(neighbour, is_up=False),), besides=neighbour)
             self._demand.view_changed()
         if not self.settings.resume_s or neighbour in self._links.stuck:
             self._give_up(neighbour)
-        self._look_for(neighbour, now)
+        self._detours.look_for(neighbour, now)
 
     def receive(self, neighbour: str, written: Written, now: float) -> None:
         """Takes in what came over a connection; PeerError where it breaks the rules, and the connection must end."""
         session = self._links.sessions[neighbour]
         if isinstance(written, LinkAck):
             self._acknowledged(neighbour, session.take_ack(written))
+            self._detours.awaited.acknowledged(neighbour, now)
         else:
             session.receive(written)
             self._take(neighbour, written, now)
-        if neighbour in self._returning:
-            self._go_on_around(neighbour, now)
+        if neighbour in self._detours.behind:
+            self._detours.go_on(neighbour, now, knows_demand=self._demand.is_compared(neighbour))
 
     def output(self, neighbour: str, acknowledges: bool = True) -> list[Written]:
         """Returns what to write to a neighbour now; to be called after `journal` was committed. PeerError where it
@@ -294,8 +320,7 @@ class OverlayNode:
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next."""
         again_s = self._again.next_timer(self.custody)
-        reconnects_s = min(self._reconnects_s.values(), default=inf)
-        links_s = min(reconnects_s, self._links.next_timer())
+        links_s = min(self._overflow.next_timer(), self._links.next_timer(), self._detours.next_timer())
         return min(self._settles_s, self._refreshes_s, links_s, self.custody.next_timer(), again_s)
 
     def tick(self, now: float) -> None:
@@ -308,9 +333,7 @@ class OverlayNode:
             self._links.find_stuck()
             self._demand.refresh_all(now)
         self._end_overfull()
-        for neighbour in [hop for hop, until_s in self._reconnects_s.items() if now >= until_s]:
-            del self._reconnects_s[neighbour]
-            self._look_for(neighbour, now)
+        self._detours.tick(now)
         for neighbour, since_s in list(self._links.down_since.items()):
             if now >= since_s + self.settings.resume_s:
                 self._give_up(neighbour)
@@ -345,33 +368,12 @@ class OverlayNode:
             if news:
                 self._flood(news, besides=neighbour)
                 self._demand.view_changed()
-                for hop in self._links.sessions:  # there may be a way now for what had none
-                    if not self._links.is_up(hop):
-                        self._look_for(hop, now)
+                self._detours.look_around(now)
         elif isinstance(frame, Marker):
             self.cuts.take(neighbour, frame)
         elif not isinstance(frame, UnknownFrame):
             self._demand.receive(neighbour, frame, now)
             self._end_overfull()
-
-    def _look_for(self, hop: str, now: float) -> None:
-        """Sends what is in custody for a neighbour that is down around it, on ways that there may be now.
-
-        One that nobody reached was down, or frozen. When it is back its own link is made in a moment, so that events
-        go on to those behind it until then: the neighbour would have them wait behind all that it missed."""
-        if self._view.path_to(hop) is None:
-            self._unreached[hop] = None
-            self._reconnects_s.pop(hop, None)
-        elif hop in self._unreached:
-            del self._unreached[hop]
-            if self.settings.reconnect_s:
-                self._reconnects_s[hop] = now + self.settings.reconnect_s
-        for held in self.custody.waiting_for(hop) if self._has_detours else ():
-            self._detour_held(held, hop)
-
-    def _go_on_around(self, neighbour: str, now: float) -> None:
-        """Looks whether a neighbour that is back has caught up; until then events go around it as well."""
-        self._returning.go_on(neighbour, now, knows_demand=self._demand.is_compared(neighbour))
 
     def _end_overfull(self) -> None:
         """Ends the sessions of links that are down on which too much demand waits; they compare it when they are up."""
@@ -383,10 +385,12 @@ class OverlayNode:
             if hop != besides:
                 self._links.put(hop, CONTROL, LinkStates(states))
 
-    def _is_congested(self, tree: int, source: str, hops: Container[str] | None = None) -> bool:
-        """Returns whether events from a source may have to wait, for one of some neighbours or for any."""
-        has_custody = self._parts[tree].custody
-        return self._links.is_congested(tree, source, lambda hop: has_custody and self.custody.is_full(hop, tree), hops)
+    def _is_congested(self, tree: int, source: str) -> bool:
+        """Returns whether events from a source may have to wait."""
+        return self._links.is_congested(tree, source, lambda hop: self._is_full(hop, tree))
+
+    def _is_full(self, hop: str, tree: int) -> bool:
+        return self._parts[tree].custody and self.custody.is_full(hop, tree)
 
     def _accept(self, events: Events, source: str, now: float, size: int) -> None:
         """Takes events from a client, a neighbour or a detour: assured where `attempt` is empty."""
@@ -439,6 +443,8 @@ class OverlayNode:
                 if LOCAL in wanted and source != _CORE:
                     self._deliver(take_unseen(part, self.custody.delivered, takes_too_old=True).parts)
                 hops = {hop: qos for hop, qos in wanted.items() if hop not in (LOCAL, source)}
+                if self._overflow.since and source in (LOCAL, _CORE):
+                    hops = {hop: qos for hop, qos in hops.items() if self._overflow.makes_room(hop, tree, part)}
                 held = self.custody.take(tree, part, hops)
                 if held is not None:
                     self._begin(held, now)
@@ -453,10 +459,9 @@ class OverlayNode:
                 held.untried += (hop,)
                 self._pump(hop)
                 self._transmit(held, hop)
-                if hop in self._returning:
-                    self._detour_held(held, hop)
+                self._detours.took(held, hop, now)
             elif self._parts[held.tree].detours:
-                self._detour_held(held, hop)
+                self._detours.send_held(held, hop)
             else:
                 accounts.transmitted += count
         self._again.began(held, now)
@@ -506,36 +511,22 @@ class OverlayNode:
         accounts.offered += count
         if not self._links.sessions[hop].is_connected:
             has_detours = self._parts[events.tree].detours
-            if has_detours and self._detour(hop, events, set()):
+            if has_detours and self._detours.send(hop, events, set()):
                 accounts.detoured += count
                 return
             if hop not in self._links.down_since or not self.settings.resume_s:
                 accounts.dropped["link-down"] += count
                 accounts.transmitted += 0 if has_detours else count
                 return
-        elif hop in self._returning and self._parts[events.tree].detours:
-            self._detour(hop, events, set())
-        if self._links.put_events(hop, events.tree, size, events):
+        elif hop in self._detours.behind and self._parts[events.tree].detours:
+            self._detours.send(hop, events, set())
+        if self._links.put_events(hop, events.tree, size, events) or (
+            self._overflow.drops_old(hop, events.tree) and self._links.put_events(hop, events.tree, size, events)
+        ):
             accounts.transmitted += count
             accounts.on_link += count
         else:
             accounts.dropped["queue-full"] += count
-
-    def _detour(self, hop: str, events: Events, went: set[str]) -> bool:
-        """Sends events around a neighbour, to those to whom they never went; returns whether there is a way."""
-        ways = self._view.detours(events.tree, hop, is_passed_over=self._links.is_up(hop) or hop in self._reconnects_s)
-        for path, via in ways:
-            if path[-1] in went:
-                continue
-            if self._put_detour(path[0], Detoured(self.name, path[1:], via, events), events, "no-credit-for-detour"):
-                went.add(path[-1])
-        return bool(ways)
-
-    def _detour_held(self, held: HeldBatch, hop: str) -> None:
-        """Sends events in custody around a neighbour that is down or behind, to each broker once; they go on waiting
-        for it."""
-        if self._parts[held.tree].detours and (hop in self._returning or not self._links.is_up(hop)):
-            self._detour(hop, Events(held.tree, held.batch.at_most(held.hops[hop]), self.name), held.went)
 
     def _take_detour(self, detour: Detoured, now: float) -> None:
         frame = detour.frame
@@ -544,7 +535,9 @@ class OverlayNode:
             return
         if isinstance(frame, Events):
             self.accounts.received += frame.batch.count
-            self._accept(frame, detour.via, now, frame_bytes(frame))
+            self._detoured.append((frame, detour.via))
+            if not self.waits_with_detours:
+                self.take_detoured(now)
         else:
             self._demand.take_detour(detour, now)
             self._end_overfull()
@@ -558,19 +551,7 @@ class OverlayNode:
         elif self._is_behind(hop, detour):
             self._accept(detour.frame, hop, now, frame_bytes(detour.frame))
         else:
-            self._put_detour(hop, onward, detour.frame, "path-down")
-
-    def _put_detour(self, hop: str, detour: Detoured, events: Events, reason: str) -> bool:
-        """Puts events that go around a failure on the link to a neighbour; where it has no room they are dropped, for
-        this reason."""
-        accounts, count = self.accounts.hops[hop], events.batch.count
-        accounts.offered += count
-        takes = self._links.put_detour(hop, detour)
-        if takes:
-            accounts.on_link += count
-        else:
-            accounts.dropped[reason] += count
-        return takes
+            self._detours.put(hop, onward, detour.frame, "path-down")
 
     def _is_behind(self, hop: str, detour: Detoured) -> bool:
         """Returns whether a detour leads to a neighbour that is down here, behind which this broker is on the tree.

@@ -72,6 +72,20 @@ class OverlayView:
             paths = self._paths[besides] = self._find_paths(besides)
         return paths.get(target)
 
+    def path_around(self, neighbour: str) -> tuple[str, ...] | None:
+        """Returns the brokers of a shortest path to a neighbour that does not lead over the link to it; or None."""
+        state = self._states.get(neighbour)
+        ends = [
+            path
+            for other in self._plan.neighbours(neighbour)
+            if other != self.broker
+            and (state is None or other not in state.down)
+            and (its := self._states.get(other)) is not None
+            and neighbour not in its.down
+            and (path := self.path_to(other, neighbour)) is not None
+        ]
+        return (*min(ends, key=len), neighbour) if ends else None
+
     def detours(self, tree: int, hop: str, *, is_passed_over: bool = False) -> list[tuple[tuple[str, ...], str]]:
         """Returns whom to send to in place of a neighbour on a tree: a path to each, and the broker before it on the
         tree. These are the neighbour itself where another path leads to it; else the next brokers behind it on the

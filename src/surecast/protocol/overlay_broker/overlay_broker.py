@@ -73,10 +73,14 @@ class OverlayBroker:
         # Without a disk the time makes it rise: an incarnation that came again would be taken for repetitions.
         incarnation = max(before + 1, int(now * _STARTS_PER_S))
         core.journal.records.append((INCARNATION_KEY, incarnation.to_bytes(8, "big")))
+        assert core.traffic is not None, "the core of an overlay broker is made with a traffic"
         self.node = OverlayNode(name, plan, incarnation, settings, now)
+        self.node.waits_with_detours = True
+        if settings.overflow == "reject":
+            core.traffic.refuses = self.node.refuses
+            core.incoming.rejects = True
         self.node.restore(own)
         core.restore(others, now)
-        assert core.traffic is not None, "the core of an overlay broker is made with a traffic"
         self._traffic: LocalTraffic = core.traffic
         self._demand = LocalDemand()
         self.deliveries = Deliveries(core)
@@ -92,20 +96,21 @@ class OverlayBroker:
         if traffic.publications:
             publications, traffic.publications = traffic.publications, []
             publishers = publish(node, publications, now)
-            for topic in node.holding(publishers):
+            for topic in node.holding(publishers, now):
                 self.held |= dict.fromkeys(publishers[topic], topic)
         if traffic.subscriptions:
             changes, traffic.subscriptions = traffic.subscriptions, []
             added, removed = self._demand.change(changes)
             if added or removed:
                 node.demand(added, removed)
+        node.take_detoured(now)
         for events in node.take_deliveries():
             self.deliveries.deliver(events, now)
         if node.journal:
             self.core.journal.records += node_records(node.journal)
             node.journal.clear()
         if self.held:
-            full = {*node.holding(dict.fromkeys(self.held.values()))}
+            full = {*node.holding(dict.fromkeys(self.held.values()), now)}
             self.held = {publisher: topic for publisher, topic in self.held.items() if topic in full}
 
     def next_timer(self) -> float:
