@@ -176,7 +176,8 @@ class RunPlan:
     def overlay_options(self) -> dict[str, Any]:
         """Returns the options of an overlay's file beside its plan.
 
-        Without custody, events for a neighbour that is down are lost, as the models have it: nothing is resumed.
+        Without custody, events for a neighbour that is down are lost, as the models have it: nothing is resumed. They
+        go around a neighbour when it is suspected and not before, so that messages are as many as the models say.
         Subscriptions are refreshed as often as the scenario says, scaled, but not more often than a broker can, and
         neighbours suspected after its `detection`, scaled, if it has one.
         """
@@ -186,7 +187,13 @@ class RunPlan:
         refresh_s = max(REFRESH_LEAST_S, tolerance.refresh_interval / self.scale)
         timeout_s = max(3 * refresh_s, (tolerance.subscription_timeout or 0.0) / self.scale)
         times = {"refresh": format_duration(refresh_s), "timeout": format_duration(timeout_s)}
-        own = {"durability": "os", "gates": True, "resume": "0s", "log": {"level": "info", "format": "json"}}
+        own = {
+            "durability": "os",
+            "gates": True,
+            "resume": "0s",
+            "ack_wait": "0s",
+            "log": {"level": "info", "format": "json"},
+        }
         if tolerance.detection > 0:
             times |= detector_times(max(SUSPECT_LEAST_S, tolerance.detection / self.scale))
         return {**self.common_options(), **times, **own}

@@ -169,6 +169,9 @@ neither; buffering needs one of the first two to keep events over a restart."""
     """Time without traffic after which a broker says on a link that it is there."""
     suspect: PositiveDuration = 0.5
     """Silence after which a neighbour is taken for down."""
+    ack_wait: Duration = 0.02
+    """Time after which events in custody go around a neighbour that has not acknowledged them, where the scheme has \
+detours; longer where it usually takes longer. 0 waits until it is suspected."""
     hold_down: PositiveDuration = 0.1
     """Time for which a link stays down at least once it has broken. It doubles each time that the link breaks as soon \
 as it is up (within ten times as long, or twice `suspect`),"""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any
 
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.overlay.overlay_file import OverlayFile
@@ -22,10 +22,6 @@ from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay_broker import OverlayBroker
 
 __all__ = ["OverlayServer", "node_settings"]
-
-_ACK_WAITS: Final = 25
-"""Events in custody go around a neighbour that is silent long before it is suspected: to do so needlessly costs only
-that they travel twice."""
 
 
 class OverlayServer(Server):
@@ -157,7 +153,7 @@ def node_settings(overlay: OverlayFile) -> NodeSettings:
         timeout_s=overlay.timeout,
         retransmission_interval_s=overlay.retransmission,
         reconnect_s=overlay.suspect,
-        ack_wait_s=overlay.suspect / _ACK_WAITS,
+        ack_wait_s=overlay.ack_wait,
         window_bytes=int(overlay.window),
         queue_bytes_max=int(overlay.queue_size),
         custody_events_max=overlay.custody,
