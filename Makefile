@@ -2,6 +2,7 @@
 .PHONY: demo test test-long setup lint format docs references coverage release-check clean
 
 VENV := .venv
+WORKERS := 3
 BIN := $(VENV)/bin
 SOURCES := $(wildcard src tests tools benchmarks)
 REFERENCES := architecture api_reference broker_reference command_reference log_reference scenario_reference
@@ -17,7 +18,7 @@ demo: setup
 # each worker would compile them for itself.
 test: setup lint
 	$(BIN)/python tools/compile_kernels.py
-	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -rs -n 3 --dist loadfile --no-loadscope-reorder
+	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -rs -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # What takes minutes more: killed Spark runs, a Spark cluster, more kinds of replicated groups.
 test-long: setup
@@ -40,7 +41,7 @@ references: setup
 # The share of statements that tests run; for some tests only: make coverage TESTS="tests/protocol tests/report".
 coverage: setup
 	@mkdir -p out/coverage
-	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 3 --dist loadfile --cov \
+	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --cov \
 		--cov-report=term:skip-covered --cov-report=html $(TESTS)
 
 # Builds wheel and sdist, tries each in an empty environment, and writes the notes: out/release. Nothing is tagged.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import subprocess
@@ -21,6 +22,9 @@ settings.load_profile("surecast")
 # No command leaves a Spark server behind; a test that wants one deletes the variable.
 os.environ["SURECAST_NO_SERVER"] = "1"
 
+# What is collected stays to the end: looking for garbage in it took as long as collecting it.
+gc.disable()
+
 REPOSITORY = Path(__file__).parent.parent
 
 LONG_TEST_S = 1500
@@ -39,6 +43,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LONG_TEST_S))
+
+
+def pytest_collection_finish() -> None:
+    """Collects garbage from now on, and never looks again at the tests and modules that are there to stay."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -24,7 +24,6 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 KEPT = ROOT / "out" / "test-times.json"
 SHOWN = 30
-WORKERS = 3
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 Cost = tuple[float, float, float]
