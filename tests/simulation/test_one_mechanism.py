@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,10 +23,16 @@ def imported(source: str) -> set[str]:
     return found
 
 
+@cache
+def imported_by(path: Path) -> set[str]:
+    """All that a file imports; every file is read once for all tests."""
+    return imported(path.read_text(encoding="utf-8"))
+
+
 def users(names: set[str], *folders: Path) -> set[str]:
     """The files of some folders that import one of these names."""
     files = [path for folder in folders for path in folder.rglob("*.py")]
-    return {path.relative_to(ROOT).as_posix() for path in files if imported(path.read_text(encoding="utf-8")) & names}
+    return {path.relative_to(ROOT).as_posix() for path in files if imported_by(path) & names}
 
 
 def test_simulations_have_one_clock() -> None:
@@ -46,9 +53,17 @@ def test_student_t_is_computed_in_one_place() -> None:
 def test_models_share_one_pool() -> None:
     """Brokers have threads of their own, which check passwords; they share no work."""
     pools = {"multiprocessing", "concurrent.futures.ProcessPoolExecutor", "concurrent.futures.ThreadPoolExecutor"}
-    rooms = [SOURCE / name for name in ("simulation", "prediction", "planning", "models", "measurement", "scenario")]
-    assert users(pools, *rooms) == set()
+    folders = [SOURCE / name for name in ("simulation", "prediction", "planning", "models", "measurement", "scenario")]
+    assert users(pools, *folders) == set()
     assert "src/surecast/workers.py" in users(pools, SOURCE)
+
+
+def test_independent_runs_are_shared_out_by_the_harness_alone() -> None:
+    """A simulation with a loop of its own over a pool would know nothing of seeds, progress and precision."""
+    assert users({"surecast.workers", "surecast.workers.worker_pool"}, ROOT / "src") == {
+        "src/surecast/planning/placement/exhaustive.py",
+        "src/surecast/simulation/experiment/replications.py",
+    }
 
 
 @pytest.mark.parametrize("folder", sorted(path.name for path in (SOURCE / "simulation").iterdir() if path.is_dir()))
