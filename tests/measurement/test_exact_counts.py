@@ -22,8 +22,8 @@ from surecast.protocol.filters import Event, Filter
 from surecast.protocol.mqtt import Properties
 from surecast.scenario import System, build, parse_text
 from surecast.simulation.capacity import ALGORITHMS
-from surecast.simulation.capacity.checks import Subscription
 from surecast.simulation.capacity.client_behaviour import draw_event, draw_filter
+from surecast.simulation.capacity.delivery_oracle import SimulatedSubscription
 from surecast.simulation.capacity.routed_brokers import RoutedBroker, routed_brokers
 from surecast.simulation.capacity.routing_plan import make_plan as make_routing_plan
 
@@ -114,14 +114,14 @@ async def compare(system: System, algorithm: str, folder: Path) -> None:
     processes = cast(OverlayProcesses, started)
     running = Running(system, processes)
     workload, rng = simulated.plan.workload, np.random.default_rng(11)
-    subscriptions: list[tuple[str, int, Subscription]] = []
+    subscriptions: list[tuple[str, int, SimulatedSubscription]] = []
     try:
         for number in range(OPERATIONS):
             home, each = int(rng.integers(4)), workload.classes[int(rng.integers(len(workload.classes)))]
             choice = rng.random()
             if choice < 0.5 or not subscriptions:
                 wanted, name = draw_filter(each, rng), f"subscriber {number}"
-                subscription = Subscription(0, workload.classes.index(each), wanted, name)
+                subscription = SimulatedSubscription(0, workload.classes.index(each), wanted, name)
                 subscriptions.append((name, home, subscription))
                 await running.subscribe(home, name, each.name, wanted)
                 simulated.do("control", simulated.brokers[home].subscribe(name, subscription.joint))

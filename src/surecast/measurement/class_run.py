@@ -26,7 +26,7 @@ from surecast.measurement.workload_drive import interruptible
 from surecast.protocol.filters import Event, Filter
 from surecast.protocol.mqtt import Properties
 from surecast.scenario.streams import Streams
-from surecast.simulation.capacity.client_behaviour import Client as Draws
+from surecast.simulation.capacity.client_behaviour import SimulatedClient as Draws
 from surecast.simulation.capacity.routing_plan import make_plan as make_routing_plan
 
 __all__ = ["ClassRun", "MeasuredSubscription", "SentPublication", "measure_classes"]

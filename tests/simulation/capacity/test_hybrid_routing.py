@@ -14,7 +14,7 @@ from surecast.prediction.capacity import predict_capacity
 from surecast.scenario import System, build, parse_text
 from surecast.simulation.capacity import ALGORITHMS, simulate_routing
 from surecast.simulation.capacity.routing_plan import Settings, make_plan
-from surecast.simulation.capacity.routing_run import World, simulate_run
+from surecast.simulation.capacity.routing_run import RoutingWorld, simulate_run
 from surecast.simulation.capacity.run_sums import RunResult
 
 _CONTROL = 1
@@ -156,7 +156,7 @@ def test_what_makes_no_sense_is_refused(routing: str, wrong: str) -> None:
 def test_nodes_count_their_messages_and_entries_as_the_simulation_does(algorithm: str) -> None:
     system = tree(8, "{}")
     plan = make_plan(system)
-    world = World(plan, Settings(algorithms=(algorithm,), duration_s=10.0, warm_up_s=0.0, seed=8), algorithm, 0)
+    world = RoutingWorld(plan, Settings(algorithms=(algorithm,), duration_s=10.0, warm_up_s=0.0, seed=8), algorithm, 0)
     world.install()
     nodes = [broker.node for broker in world._brokers]
     before = [node.messages() for node in nodes]

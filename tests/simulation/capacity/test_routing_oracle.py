@@ -16,7 +16,7 @@ from surecast.errors import AssumptionError, ConfigurationError, PeerError
 from surecast.prediction.capacity import predict_capacity
 from surecast.scenario import Streams, System, build, load_system, parse_text
 from surecast.simulation.capacity import ALGORITHMS, simulate_routing
-from surecast.simulation.capacity.client_behaviour import Client
+from surecast.simulation.capacity.client_behaviour import SimulatedClient
 from surecast.simulation.capacity.estimates import worst_path
 from surecast.simulation.capacity.routed_brokers import RoutedBroker
 from surecast.simulation.capacity.routing_plan import Settings, make_plan
@@ -60,7 +60,7 @@ def central(system: System, settings: Settings, run: int) -> Counter[int]:
     changes: list[tuple[float, int, Any]] = []
     end_s = settings.warm_up_s + settings.duration_s
     for index in range(len(plan.workload.clients)):
-        client = Client(plan, index, Streams(settings.seed), run)
+        client = SimulatedClient(plan, index, Streams(settings.seed), run)
         for one, left_s in client.first_subscriptions():
             changes += [(-1.0, 1, one), (left_s, -1, one)]
         now = 0.0

@@ -20,8 +20,8 @@ from surecast.simulation.composed import simulate_composed
 from surecast.simulation.composed.kernels import EXPIRED, HOME_DOWN, PATH_DOWN, REACHED, UNDER_WAY, travel
 from surecast.simulation.dropping import simulate_dropping
 from surecast.simulation.reliability.compiled.up_intervals import join
+from surecast.simulation.replication.group_load import OpenLoad
 from surecast.simulation.replication.group_load_run import simulate_group
-from surecast.simulation.replication.options import OpenLoad
 
 
 def random_system(seed: int, scheme: str) -> System:

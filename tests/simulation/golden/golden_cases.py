@@ -46,9 +46,9 @@ from surecast.simulation.replication import (
     simulate_outages,
     simulate_replication,
 )
-from surecast.simulation.replication.faults import World, expand
-from surecast.simulation.replication.faults.checks import Violation
+from surecast.simulation.replication.faults import FaultyGroup, expand
 from surecast.simulation.replication.faults.faulty_group import MODES
+from surecast.simulation.replication.faults.history_checks import Violation
 
 __all__ = ["KINDS", "FaultWorld", "read_kept", "run_case"]
 
@@ -432,7 +432,7 @@ def _outages(group: Group, seed: int) -> Record:
     return {"count": len(starts), "up_s": _short(float((ends - starts).sum())), "times": _digest(starts, ends)}
 
 
-class FaultWorld(World):
+class FaultWorld(FaultyGroup):
     """Takes down every message, when it was sent and between whom."""
 
     def run(self) -> None:

@@ -17,7 +17,7 @@ import pytest
 from surecast.scenario import System, build, parse_text
 from surecast.simulation.capacity import ALGORITHMS
 from surecast.simulation.capacity.routing_plan import Settings, make_plan
-from surecast.simulation.capacity.routing_run import World
+from surecast.simulation.capacity.routing_run import RoutingWorld
 
 __all__ = ["MESSAGE_CASES", "messages_of", "random_tree"]
 
@@ -82,15 +82,15 @@ def messages_of(*, seed: int, duration_s: float = 8.0, **shape: Any) -> dict[str
 
 def _kept(plan: Any, settings: Settings, algorithm: str) -> list[Any]:
     log = hashlib.blake2b(digest_size=12)
-    send = World.send
+    send = RoutingWorld.send
 
-    def logged(self: World, now: float, link: int, message: Any, cause: Any) -> None:
+    def logged(self: RoutingWorld, now: float, link: int, message: Any, cause: Any) -> None:
         log.update(f"{now:.9g} {link} {cause.kind} {cause.class_index} {cause.removes}\n".encode())
         send(self, now, link, message, cause)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(World, "send", logged)
-        result = World(plan, settings, algorithm, 0).simulate()
+        patch.setattr(RoutingWorld, "send", logged)
+        result = RoutingWorld(plan, settings, algorithm, 0).simulate()
     return [
         *result.sent.sum(axis=1).astype(int).tolist(),
         log.hexdigest(),

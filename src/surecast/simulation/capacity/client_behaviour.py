@@ -31,11 +31,11 @@ from surecast.protocol.filters import Event, Filter, Interval
 from surecast.scenario import Streams
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import AttributeStatistics, FilterClass, Histogram
-from surecast.simulation.capacity.checks import Subscription
+from surecast.simulation.capacity.delivery_oracle import SimulatedSubscription
 from surecast.simulation.capacity.routing_plan import RoutingPlan
 from surecast.simulation.equilibrium import residual_times
 
-__all__ = ["ATTRIBUTE", "Client", "arrivals", "draw_event", "draw_filter", "repeats", "times"]
+__all__ = ["ATTRIBUTE", "SimulatedClient", "arrivals", "draw_event", "draw_filter", "repeats", "times"]
 
 ATTRIBUTE: Final = "x"
 """The one attribute that events have and filters speak of in a class without statistics of its own."""
@@ -137,7 +137,7 @@ def arrivals(rates_per_s: NDArray[np.float64], rng: np.random.Generator) -> Iter
         size = min(2 * size, _BLOCK_MAX)
 
 
-class Client:
+class SimulatedClient:
     """A client, by index. It draws from streams of its own, so that it does the same whatever the brokers do."""
 
     def __init__(self, plan: RoutingPlan, index: int, streams: Streams, run: int):
@@ -160,7 +160,7 @@ class Client:
         self._publications = arrivals(workload.publication_rate_per_s[:, index], stream("publications"))
         self._lifetimes = times(workload.lifetime, stream("lifetimes"))
 
-    def first_subscriptions(self) -> Iterator[tuple[Subscription, float]]:
+    def first_subscriptions(self) -> Iterator[tuple[SimulatedSubscription, float]]:
         """The subscriptions that are active at the start, with the time they have left.
 
         Their number is Poisson distributed (M/G/infinity), whatever the distribution of lifetimes.
@@ -179,7 +179,7 @@ class Client:
         """The time until the next publication, and its class; None if there never is one."""
         return next(self._publications, None)
 
-    def subscription(self, class_index: int) -> tuple[Subscription, float]:
+    def subscription(self, class_index: int) -> tuple[SimulatedSubscription, float]:
         """A new subscription of a class, and how long it lives."""
         return self._make(class_index, self._filters), next(self._lifetimes)
 
@@ -187,9 +187,9 @@ class Client:
         """A new event of a class."""
         return draw_event(self._classes[class_index], self._events)
 
-    def _make(self, class_index: int, rng: np.random.Generator) -> Subscription:
+    def _make(self, class_index: int, rng: np.random.Generator) -> SimulatedSubscription:
         subscriber = self._name
         if self._repeats[class_index]:
             self._made += 1
             subscriber = f"{self._name}#{self._made}"
-        return Subscription(self.index, class_index, draw_filter(self._classes[class_index], rng), subscriber)
+        return SimulatedSubscription(self.index, class_index, draw_filter(self._classes[class_index], rng), subscriber)

@@ -13,14 +13,14 @@ from typing import Final
 from surecast.errors import OverloadError
 from surecast.protocol.filters import Event
 from surecast.scenario import Streams
-from surecast.simulation.capacity.checks import Oracle, Subscription
-from surecast.simulation.capacity.client_behaviour import Client, times
+from surecast.simulation.capacity.client_behaviour import SimulatedClient, times
+from surecast.simulation.capacity.delivery_oracle import Oracle, SimulatedSubscription
 from surecast.simulation.capacity.routed_brokers import Message, RoutedBroker, routed_brokers
 from surecast.simulation.capacity.routing_plan import RoutingPlan, Settings
 from surecast.simulation.capacity.run_sums import BINS, RunResult, RunSums, bin_of
 from surecast.simulation.experiment.clock import NETWORK, Clock, SafetyError
 
-__all__ = ["World", "simulate_run"]
+__all__ = ["RoutingWorld", "simulate_run"]
 
 _NOTIFICATION: Final = 0
 _CONTROL: Final = 1
@@ -54,7 +54,7 @@ class _Carried:
 
     __slots__ = ("cause", "content", "link", "sent_s")
 
-    def __init__(self, cause: _Cause, link: int, content: Message | Event | Subscription, sent_s: float):
+    def __init__(self, cause: _Cause, link: int, content: Message | Event | SimulatedSubscription, sent_s: float):
         self.cause = cause
         self.link = link
         self.content = content
@@ -67,10 +67,10 @@ def simulate_run(plan: RoutingPlan, settings: Settings, algorithm: str, run: int
     Clients do the same under every algorithm. The run begins in the stationary state of the subscriptions, all of them
     known wherever they have to be, and with empty queues.
     """
-    return World(plan, settings, algorithm, run).simulate()
+    return RoutingWorld(plan, settings, algorithm, run).simulate()
 
 
-class World:
+class RoutingWorld:
     """One run: its brokers, queues and clients, and what was counted."""
 
     def __init__(self, plan: RoutingPlan, settings: Settings, algorithm: str, run: int):
@@ -86,7 +86,7 @@ class World:
         self._client_of = {name: i for i, name in enumerate(workload.clients)}
         self._factor = [each.service_factor for each in workload.classes]
         streams = Streams(settings.seed)
-        self._clients = [Client(plan, i, streams, run) for i in range(len(workload.clients))]
+        self._clients = [SimulatedClient(plan, i, streams, run) for i in range(len(workload.clients))]
         self._serves = [q.notification is not None or q.control is not None for q in plan.queues]
         self._draw = [_services(plan, q, streams, run) for q in range(len(plan.queues))]
         self._free_s = [0.0] * len(plan.queues)
@@ -151,17 +151,17 @@ class World:
 
     # What clients do
 
-    def _next_subscription(self, now: float, client: Client) -> None:
+    def _next_subscription(self, now: float, client: SimulatedClient) -> None:
         following = client.next_subscription()
         if following is not None:
             self._at(now + following[0], self._subscribe, client, following[1])
 
-    def _next_publication(self, now: float, client: Client) -> None:
+    def _next_publication(self, now: float, client: SimulatedClient) -> None:
         following = client.next_publication()
         if following is not None:
             self._at(now + following[0], self._publish, client, following[1])
 
-    def _subscribe(self, now: float, client: Client, class_index: int) -> None:
+    def _subscribe(self, now: float, client: SimulatedClient, class_index: int) -> None:
         subscription, lifetime_s = client.subscription(class_index)
         number = 0 if self.oracle is None else self.oracle.changes(subscription, removed=False)
         self._issue(
@@ -170,14 +170,14 @@ class World:
         self._at(now + lifetime_s, self._unsubscribe, subscription)
         self._next_subscription(now, client)
 
-    def _unsubscribe(self, now: float, subscription: Subscription, _: int) -> None:
+    def _unsubscribe(self, now: float, subscription: SimulatedSubscription, _: int) -> None:
         number = 0 if self.oracle is None else self.oracle.changes(subscription, removed=True)
         cause = _Cause(
             _CONTROL, subscription.class_index, self._factor[subscription.class_index], now, number, removes=True
         )
         self._issue(now, cause, subscription.client, subscription)
 
-    def _publish(self, now: float, client: Client, class_index: int) -> None:
+    def _publish(self, now: float, client: SimulatedClient, class_index: int) -> None:
         event = client.event(class_index)
         self._issued += 1
         if self.oracle is not None:
@@ -187,7 +187,7 @@ class World:
         )
         self._next_publication(now, client)
 
-    def _issue(self, now: float, cause: _Cause, client: int, content: Event | Subscription) -> None:
+    def _issue(self, now: float, cause: _Cause, client: int, content: Event | SimulatedSubscription) -> None:
         cause.under_way += 1
         self._made += 1
         self._arrive(now, _Carried(cause, _FROM_CLIENT, content, now), self.plan.workload.client_home[client])
@@ -250,7 +250,7 @@ class World:
         broker, cause, content = self._brokers[index], carried.cause, carried.content
         self._handled += 1
         subscribers: list[str] = []
-        if isinstance(content, Subscription):
+        if isinstance(content, SimulatedSubscription):
             sent = self._client_change(broker, cause, content)
         elif isinstance(content, Event):
             sent, subscribers = broker.publish(now, content)
@@ -268,7 +268,7 @@ class World:
             self._ended(cause)
 
     def _client_change(
-        self, broker: RoutedBroker, cause: _Cause, subscription: Subscription
+        self, broker: RoutedBroker, cause: _Cause, subscription: SimulatedSubscription
     ) -> list[tuple[int, Message]]:
         if cause.removes:
             if self.oracle is not None:
@@ -287,7 +287,7 @@ class World:
         clients = [(self._client_of[name], name) for name in subscribers]
         return [client for client, name in clients if first.setdefault(client, name) == name]
 
-    def _subscriber(self, subscription: Subscription) -> str:
+    def _subscriber(self, subscription: SimulatedSubscription) -> str:
         """The name under which a broker knows a subscription; the client behind it is remembered."""
         self._client_of[subscription.subscriber] = subscription.client
         return subscription.subscriber

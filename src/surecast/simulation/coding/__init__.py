@@ -8,9 +8,9 @@ from surecast.simulation.coding.coding_runs import (
     settings_for,
 )
 from surecast.simulation.coding.coding_simulation import simulate_alternative, simulate_coding
+from surecast.simulation.coding.loss_sweep import LossPoint, LossSweep, sweep_loss
 from surecast.simulation.coding.outcomes import Outcomes
 from surecast.simulation.coding.packet_network import LossyChannel, SimulatedAudience, audiences_of
-from surecast.simulation.coding.sweep import LossPoint, LossSweep, sweep_loss
 
 __all__ = [
     "Caster",

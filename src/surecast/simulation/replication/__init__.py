@@ -1,7 +1,7 @@
 """A broker as a group of replicas in virtual time: the real replica code under load and under failures."""
 
+from surecast.simulation.replication.group_load import ClosedLoad, Load, OpenLoad
 from surecast.simulation.replication.group_load_run import GroupRun, measure_failovers, simulate_group
-from surecast.simulation.replication.options import ClosedLoad, Load, OpenLoad
 from surecast.simulation.replication.outages import simulate_outages
 from surecast.simulation.replication.replication_simulation import simulate_group_reliability, simulate_replication
 

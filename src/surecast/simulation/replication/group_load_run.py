@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from surecast.scenario.group import Group
 from surecast.simulation.experiment.clock import CLIENTS
 from surecast.simulation.experiment.host import FailureTrace, run_streams
-from surecast.simulation.replication.host import Host
-from surecast.simulation.replication.options import Load, OpenLoad
-from surecast.simulation.replication.simulated_group import GroupWorld, Publication
+from surecast.simulation.replication.group_load import Load, OpenLoad
+from surecast.simulation.replication.replica_host import ReplicaHost
+from surecast.simulation.replication.simulated_group import GroupWorld, SimulatedPublication
 
 __all__ = ["GroupRun", "election_gaps", "measure_failovers", "simulate_group"]
 
@@ -95,7 +95,7 @@ def simulate_group(
     )
 
 
-def _follow(world: GroupWorld, host: Host, trace: FailureTrace, until_s: float) -> None:
+def _follow(world: GroupWorld, host: ReplicaHost, trace: FailureTrace, until_s: float) -> None:
     """Lets a machine fail and come back as its trace says."""
     is_up = trace.starts_up
     for time_s in trace:
@@ -148,10 +148,10 @@ def election_gaps(groups: Sequence[Group | None], loads: Sequence[float], seed: 
     return gaps
 
 
-def _gap_s(world: GroupWorld, failed: Host, limit_s: float) -> float:
+def _gap_s(world: GroupWorld, failed: ReplicaHost, limit_s: float) -> float:
     answered: list[float] = []
 
-    def hear(publication: Publication) -> None:
+    def hear(publication: SimulatedPublication) -> None:
         answered.append(publication.acknowledged_s)
 
     began_s = world.clock.now

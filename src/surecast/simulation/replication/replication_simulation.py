@@ -29,8 +29,8 @@ from surecast.simulation.reliability.compiled.compiled_run import simulate_run
 from surecast.simulation.reliability.compiled.compiled_simulation import lay_out, report_head
 from surecast.simulation.reliability.compiled.outcomes import CompiledRunResult, ReliabilitySettings
 from surecast.simulation.reliability.compiled.simulated_reliability_report import build_report
+from surecast.simulation.replication.group_load import OpenLoad
 from surecast.simulation.replication.group_load_run import GroupRun, election_gaps, measure_failovers, simulate_group
-from surecast.simulation.replication.options import OpenLoad
 from surecast.simulation.replication.outages import WARM_UP_CYCLES, group_trace, simulate_outages
 
 __all__ = ["simulate_group_reliability", "simulate_replication"]

@@ -16,13 +16,13 @@ from surecast.protocol.paxos.machine import Answer
 from surecast.scenario.group import Group
 from surecast.scenario.streams import Streams
 from surecast.simulation.experiment.clock import CLIENTS, NETWORK, TIMERS, Clock
-from surecast.simulation.replication.host import Host, Output
-from surecast.simulation.replication.options import TICKS_PER_HEARTBEAT, ClosedLoad, Load, OpenLoad
+from surecast.simulation.replication.group_load import TICKS_PER_HEARTBEAT, ClosedLoad, Load, OpenLoad
+from surecast.simulation.replication.replica_host import Output, ReplicaHost
 
-__all__ = ["GroupWorld", "Publication"]
+__all__ = ["GroupWorld", "SimulatedPublication"]
 
 
-class Publication:
+class SimulatedPublication:
     """A publication: its publisher, the time and host of the request, and of its acknowledgement (-1: not yet)."""
 
     __slots__ = ("acknowledged_s", "asked_s", "client", "host", "sequence")
@@ -43,17 +43,17 @@ class GroupWorld:
         self.clock = Clock()
         self.streams = Streams(seed)
         self.rng = self.streams.generator("replication", "load")
-        self.publications: list[Publication] = []
+        self.publications: list[SimulatedPublication] = []
         self.commits: list[tuple[float, float]] = []
-        self.on_answer: Callable[[Publication], None] | None = None
-        self._open: dict[tuple[int, int], Publication] = {}
+        self.on_answer: Callable[[SimulatedPublication], None] | None = None
+        self._open: dict[tuple[int, int], SimulatedPublication] = {}
         self._sequences: dict[int, int] = {}
         self._proposed: dict[tuple[int, int], float] = {}
         self._load: Load | None = None
         self._load_until_s = 0.0
         self._turn = 0
         self.hosts = {
-            i: Host(
+            i: ReplicaHost(
                 i,
                 group,
                 self.clock,
@@ -68,7 +68,7 @@ class GroupWorld:
 
     # Machines
 
-    def start(self, host: Host) -> None:
+    def start(self, host: ReplicaHost) -> None:
         """Brings a machine up; what publishers hold back because none was up goes to it."""
         host.start()
         for other in self.hosts.values():
@@ -81,7 +81,7 @@ class GroupWorld:
         for publication in [publication for publication in self._open.values() if not publication.host]:
             self._send(publication)
 
-    def crash(self, host: Host) -> None:
+    def crash(self, host: ReplicaHost) -> None:
         """A machine stops at once."""
         host.crash()
         self._proposed = {key: value for key, value in self._proposed.items() if key[0] != host.id}
@@ -89,23 +89,23 @@ class GroupWorld:
             self._send(publication)
 
     @property
-    def leader(self) -> Host | None:
+    def leader(self) -> ReplicaHost | None:
         """The machine that leads, by its own knowledge; the last elected if two think so."""
         leading = [host for host in self.hosts.values() if host.replica is not None and host.replica.leads]
         return max(leading, key=lambda host: host.replica.leader.ballot if host.replica else 0, default=None)
 
-    def _tick(self, host: Host, tick_s: float) -> None:
+    def _tick(self, host: ReplicaHost, tick_s: float) -> None:
         host.inbox.is_tick = True
         self._wake(host)
         host.later(self.clock.now + tick_s, TIMERS, self._tick, host, tick_s)
 
-    def _wake(self, host: Host) -> None:
+    def _wake(self, host: ReplicaHost) -> None:
         if not host.is_busy and host.replica is not None:
             host.is_busy = True
             # after all else that happens at this moment: what arrives together is done together
             host.later(self.clock.now, CLIENTS, self._begin, host)
 
-    def _begin(self, host: Host) -> None:
+    def _begin(self, host: ReplicaHost) -> None:
         if host.replica is None:
             return
         inbox, applied = host.inbox, host.replica.applied
@@ -119,12 +119,12 @@ class GroupWorld:
             host.later(self.clock.now + output.after_s, NETWORK, self._leave, host, output)
         host.later(self.clock.now + spent_s, NETWORK, self._finish, host)
 
-    def _leave(self, host: Host, output: Output) -> None:
+    def _leave(self, host: ReplicaHost, output: Output) -> None:
         host.store(output.records)
         self._post(host, output.messages)
         self._answer(output.replies)
 
-    def _finish(self, host: Host) -> None:
+    def _finish(self, host: ReplicaHost) -> None:
         if host.replica is None:
             return
         host.is_busy = False
@@ -133,7 +133,7 @@ class GroupWorld:
         elif (wake_s := host.replica.wake_s) is not None:
             host.later(max(self.clock.now, wake_s) + self.group.timer_s, TIMERS, self._wake, host)
 
-    def _post(self, host: Host, messages: list[tuple[int, Message]]) -> None:
+    def _post(self, host: ReplicaHost, messages: list[tuple[int, Message]]) -> None:
         for to, message in messages:
             if isinstance(message, m.Accept | m.Propose):
                 self._proposed.setdefault((host.id, message.slot), self.clock.now)
@@ -170,16 +170,16 @@ class GroupWorld:
         if self.clock.now < self._load_until_s:
             self.publish(client)
 
-    def publish(self, client: int) -> Publication:
+    def publish(self, client: int) -> SimulatedPublication:
         """A client publishes now."""
         self._sequences[client] = self._sequences.get(client, 0) + 1
-        publication = Publication(client, self._sequences[client], self.clock.now)
+        publication = SimulatedPublication(client, self._sequences[client], self.clock.now)
         self.publications.append(publication)
         self._open[client, publication.sequence] = publication
         self._send(publication)
         return publication
 
-    def _send(self, publication: Publication) -> None:
+    def _send(self, publication: SimulatedPublication) -> None:
         """To the leader, or to each replica that is up in turn; nowhere while none is up."""
         host = self.leader if self.group.entry == "leader" else None
         if host is None:

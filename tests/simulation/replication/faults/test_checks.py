@@ -7,7 +7,7 @@ import pytest
 from surecast.protocol.paxos.example_store import cas, get, incr, put
 from surecast.protocol.paxos.log_values import join_segments, make_segment
 from surecast.simulation.replication.faults import Violation
-from surecast.simulation.replication.faults.checks import AppliedLog, Operation, check_histories
+from surecast.simulation.replication.faults.history_checks import AppliedLog, Operation, check_histories
 
 PUT, GET, INCR = put(b"k", b"1"), get(b"k"), incr(b"k")
 

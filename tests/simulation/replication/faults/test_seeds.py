@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surecast.protocol.paxos import VARIANTS, Variant
-from surecast.simulation.replication.faults import World, expand, run_seed
+from surecast.simulation.replication.faults import FaultyGroup, expand, run_seed
 
 SEEDS = {3: 60, 5: 15, 7: 6}
 
@@ -50,6 +50,6 @@ def test_the_options_reach_every_kind_of_trouble() -> None:
         assert len(values) > 1, name
         assert f" {name}=" in str(options[0])
     assert {one.wire for one in options} == {True, False}
-    world = World(options[0])
+    world = FaultyGroup(options[0])
     world.run()
     assert all(host.replica is not None for host in world.members())

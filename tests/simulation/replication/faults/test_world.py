@@ -10,7 +10,7 @@ import pytest
 from surecast.protocol.paxos import Message, Replica
 from surecast.protocol.paxos.leader import Leader
 from surecast.protocol.paxos.machine import Answer
-from surecast.simulation.replication.faults import GroupOptions, World, expand
+from surecast.simulation.replication.faults import FaultyGroup, GroupOptions, expand
 from surecast.simulation.replication.faults.faulty_group import Clients
 
 TIMER_S = 0.001
@@ -39,7 +39,7 @@ def test_what_is_held_back_goes_in_time(drift: float, monkeypatch: pytest.Monkey
         release(self)
 
     monkeypatch.setattr(Leader, "send_lazy", watch)
-    World(calm(lazy_delay=4.0, drift=drift)).run()
+    FaultyGroup(calm(lazy_delay=4.0, drift=drift)).run()
     latest_s = 4.0 * 0.002 + TIMER_S * (1 + drift)
     assert len(held_s) > 10
     assert max(held_s) <= latest_s + 1e-9
@@ -48,7 +48,7 @@ def test_what_is_held_back_goes_in_time(drift: float, monkeypatch: pytest.Monkey
 
 def test_nothing_is_held_back_for_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Leader, "send_lazy", lambda self: pytest.fail("nothing waits") if self._lazy else None)
-    World(calm(lazy_delay=0.0)).run()
+    FaultyGroup(calm(lazy_delay=0.0)).run()
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
@@ -69,7 +69,7 @@ def test_clients_hear_what_is_applied_between_sending_and_storing(
 
     monkeypatch.setattr(Replica, "apply_chosen", watch)
     monkeypatch.setattr(Clients, "answered", hear)
-    world = World(calm(apply_early=share, batching_delay_s=0.02))  # requests wait when votes come in
+    world = FaultyGroup(calm(apply_early=share, batching_delay_s=0.02))  # requests wait when votes come in
     world.run()
     assert world.clients.all_answered
     assert bool(told) == (share > 0)
@@ -77,7 +77,7 @@ def test_clients_hear_what_is_applied_between_sending_and_storing(
 
 
 def test_some_replicas_hear_only_some_kinds_of_messages() -> None:
-    world = World(calm(selective=1.0, partition_every_s=0.5))
+    world = FaultyGroup(calm(selective=1.0, partition_every_s=0.5))
     kinds, partial = set(get_args(Message)), 0
     while world.counts["partitions"] < 10:
         before = world.counts["partitions"]
@@ -91,7 +91,7 @@ def test_some_replicas_hear_only_some_kinds_of_messages() -> None:
 
 
 def test_somebody_begins_and_ceases_to_wait_at_replicas() -> None:
-    world = World(calm(urgent_every_s=0.2))
+    world = FaultyGroup(calm(urgent_every_s=0.2))
     seen = set()
     for step in range(40):
         world._run(0.1 * step, lambda: False)

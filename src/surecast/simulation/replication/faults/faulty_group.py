@@ -18,10 +18,7 @@ from surecast.protocol.paxos.example_store import cas, get, incr, put
 from surecast.protocol.paxos.incarnations import HistoryError
 from surecast.protocol.paxos.log_values import stamp_of
 from surecast.simulation.experiment.clock import NETWORK, Clock
-from surecast.simulation.replication.faults.checks import AppliedLog, Operation, Violation, check_histories, check_time
-from surecast.simulation.replication.faults.host import Host
-from surecast.simulation.replication.faults.nemesis import STEADY_S, Nemesis
-from surecast.simulation.replication.faults.options import (
+from surecast.simulation.replication.faults.fault_options import (
     GroupOptions,
     divided,
     expand,
@@ -30,8 +27,17 @@ from surecast.simulation.replication.faults.options import (
     overtaking,
     stalled,
 )
+from surecast.simulation.replication.faults.faulty_host import FaultyHost
+from surecast.simulation.replication.faults.history_checks import (
+    AppliedLog,
+    Operation,
+    Violation,
+    check_histories,
+    check_time,
+)
+from surecast.simulation.replication.faults.nemesis import STEADY_S, Nemesis
 
-__all__ = ["MODES", "Clients", "Mode", "Outcome", "World", "run_seed"]
+__all__ = ["MODES", "Clients", "FaultyGroup", "Mode", "Outcome", "run_seed"]
 
 _RETRY_S = 1.0
 
@@ -39,7 +45,7 @@ _RETRY_S = 1.0
 class Clients:
     """All clients of a world. Each has some requests in flight at a time, in windows."""
 
-    def __init__(self, world: World):
+    def __init__(self, world: FaultyGroup):
         self.world = world
         self.operations: list[Operation] = []
         self._by_key: dict[tuple[int, int], Operation] = {}
@@ -146,7 +152,7 @@ def run_seed(seed: int, replicas: int = 3, variant: Variant = "multi", mode: Mod
     >>> run_seed(1).held
     True
     """
-    world = World(MODES[mode](expand(seed, replicas, variant)))
+    world = FaultyGroup(MODES[mode](expand(seed, replicas, variant)))
     violation = ""
     try:
         world.run()
@@ -164,7 +170,7 @@ _TIMER_S = 0.001
 """By how much timers are late."""
 
 
-class World:
+class FaultyGroup:
     """One run of a group."""
 
     def __init__(self, options: GroupOptions):
@@ -175,7 +181,7 @@ class World:
         self.clock = Clock()
         self.is_healed = False
         self.applied_log = AppliedLog()
-        self.hosts: dict[int, Host] = {}
+        self.hosts: dict[int, FaultyHost] = {}
         self.blocked: set[tuple[int, int, type]] = set()  # from whom, to whom, what kind of message
         self.counts = {"messages": 0, "crashes": 0, "commits": 0, "replacements": 0, "partitions": 0}
         self.counts |= {"disks set back": 0, "disks wiped": 0, "refused": 0, "stalls": 0}
@@ -195,10 +201,10 @@ class World:
         """Does something later."""
         self.clock.at(self.clock.now + delay_s, NETWORK, action, *arguments)
 
-    def add_host(self, replica: int, members: tuple[int, ...], token: int) -> Host:
+    def add_host(self, replica: int, members: tuple[int, ...], token: int) -> FaultyHost:
         """A new machine with an empty disk."""
         options, rng = self.options, self.rng
-        host = Host(replica, self.clock, members, token, options.settings, options.seed, self._applied)
+        host = FaultyHost(replica, self.clock, members, token, options.settings, options.seed, self._applied)
         host.rate = 1.0 + rng.uniform(-options.drift, options.drift)
         host.offset_s = rng.uniform(0, 100 * options.drift)
         host.is_wrong = bool(options.wrong_clocks_s) and replica <= (options.replicas - 1) // 2
@@ -208,7 +214,7 @@ class World:
         self.start(host)
         return host
 
-    def set_clock(self, host: Host) -> None:
+    def set_clock(self, host: FaultyHost) -> None:
         """Sets a wall clock: to the right time, or to a wrong one."""
         wrong_s = self.options.wrong_clocks_s if host.is_wrong else 0.0
         host.set_clock(self.clock_rng.uniform(-wrong_s, wrong_s))
@@ -224,7 +230,7 @@ class World:
         latest_s = max(host.wall_s for host in self.hosts.values() if not host.is_wrong)
         return latest_s, 0.001 + 2 * options.drift * (options.faults_s + options.heal_s)
 
-    def start(self, host: Host) -> None:
+    def start(self, host: FaultyHost) -> None:
         """Starts a machine."""
         try:
             host.start(self.rng.getrandbits(64) | 1 if self.options.checked else 0)
@@ -234,11 +240,11 @@ class World:
         self._later(host, 0.0, self.turn)
         self._later(host, self.rng.uniform(0, _TICK_S), self._tick)
 
-    def _later(self, host: Host, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
+    def _later(self, host: FaultyHost, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """A machine does something later, in this incarnation."""
         host.later(self.now + delay_s, NETWORK, action, host, *arguments)
 
-    def _tick(self, host: Host) -> None:
+    def _tick(self, host: FaultyHost) -> None:
         if host.replica is None:
             return
         if stall_s := self._stalls(host):
@@ -250,11 +256,11 @@ class World:
         self._later(host, _TICK_S / host.rate, self._tick)
         self.turn(host)
 
-    def _stalls(self, host: Host) -> float:
+    def _stalls(self, host: FaultyHost) -> float:
         """For how long a machine does not run; what it is to do waits as long."""
         return max(host.stalled_until_s - self.now, 0.0)
 
-    def crash(self, host: Host) -> None:
+    def crash(self, host: FaultyHost) -> None:
         """A machine stops at once; it comes back later unless it is gone for good."""
         if host.replica is None:
             return
@@ -264,25 +270,25 @@ class World:
         if not host.is_gone:
             self.at(self.rng.expovariate(1 / self.options.down_s), self.restart, host)
 
-    def restart(self, host: Host) -> None:
+    def restart(self, host: FaultyHost) -> None:
         """Brings a machine up where it is down."""
         if host.replica is None and not host.is_gone:
             self.start(host)
 
-    def _refused(self, host: Host) -> None:
+    def _refused(self, host: FaultyHost) -> None:
         """A machine stops for good: its disk is not the one that the others know."""
         self.counts["refused"] += 1
         host.is_gone = True
         host.crash(0)
 
-    def _crashes_here(self, host: Host) -> bool:
+    def _crashes_here(self, host: FaultyHost) -> bool:
         """Every durability point is a chance to crash."""
         if self.is_healed or self.rng.random() >= self.options.crash:
             return False
         self.crash(host)
         return True
 
-    def turn(self, host: Host) -> None:
+    def turn(self, host: FaultyHost) -> None:
         """Takes what a replica has to say and to store."""
         if host.replica is None:
             return
@@ -303,7 +309,7 @@ class World:
             self._write(host)
         self._set_timer(host)
 
-    def _set_timer(self, host: Host) -> None:
+    def _set_timer(self, host: FaultyHost) -> None:
         """Gives a replica a turn at the time that it asks for."""
         if host.replica is None or (clock_s := host.replica.wake_s) is None:
             return
@@ -312,7 +318,7 @@ class World:
             host.wakes_s = wakes_s
             self._later(host, wakes_s - self.now, self._wake, wakes_s)
 
-    def _wake(self, host: Host, wakes_s: float) -> None:
+    def _wake(self, host: FaultyHost, wakes_s: float) -> None:
         if host.replica is None or host.wakes_s != wakes_s:
             return  # an earlier timer took the place of this one
         if stall_s := self._stalls(host):
@@ -322,7 +328,7 @@ class World:
         host.replica.wake_at(host.timer_s)
         self.turn(host)
 
-    def _write(self, host: Host) -> None:
+    def _write(self, host: FaultyHost) -> None:
         """Writes all turns that wait, in one go: group commit."""
         turns = list(host.unsynced)
         host.is_writing = True
@@ -331,7 +337,7 @@ class World:
             return
         self._later(host, self.rng.expovariate(1 / host.disk_s), self._written, turns)
 
-    def _written(self, host: Host, turns: list[Turn]) -> None:
+    def _written(self, host: FaultyHost, turns: list[Turn]) -> None:
         if stall_s := self._stalls(host):
             self._later(host, stall_s, self._written, turns)
             return
@@ -346,7 +352,7 @@ class World:
             if host.unsynced:
                 self._write(host)
 
-    def _stored(self, host: Host, turn: Turn) -> None:
+    def _stored(self, host: FaultyHost, turn: Turn) -> None:
         if host.replica is None:
             return
         if self._crashes_here(host):
@@ -390,7 +396,7 @@ class World:
                 return
             self.turn(host)
 
-    def submit(self, host: Host, requests: list[tuple[int, int, bytes]]) -> None:
+    def submit(self, host: FaultyHost, requests: list[tuple[int, int, bytes]]) -> None:
         """A client's requests reach a machine."""
         if stall_s := self._stalls(host):
             self.at(stall_s, self.submit, host, requests)
@@ -433,7 +439,7 @@ class World:
             if host.replica is not None and (time_us := host.replica.time_us()) is not None:
                 check_time(f"replica {host.id}", time_us / 1e6, earliest_s - _TIME_S, latest_s, slack_s)
 
-    def members(self) -> list[Host]:
+    def members(self) -> list[FaultyHost]:
         """The machines that vote, by the replica that has applied most."""
         up = [host for host in self.hosts.values() if host.replica is not None]
         latest = max(up, key=lambda host: host.replica.applied if host.replica else 0)

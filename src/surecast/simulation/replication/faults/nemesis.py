@@ -14,10 +14,10 @@ from surecast.protocol.paxos import Message
 from surecast.protocol.paxos.incarnations import Incarnation, Seen, objection_to
 from surecast.protocol.paxos.journal import read_records
 from surecast.protocol.paxos.paxos_messages import Admit, Refuse, Rejoin
-from surecast.simulation.replication.faults.host import Host
+from surecast.simulation.replication.faults.faulty_host import FaultyHost
 
 if TYPE_CHECKING:
-    from surecast.simulation.replication.faults.faulty_group import World
+    from surecast.simulation.replication.faults.faulty_group import FaultyGroup
 
 __all__ = ["STEADY_S", "Nemesis"]
 
@@ -32,7 +32,7 @@ _KINDS: Final[tuple[type, ...]] = get_args(Message)
 class Nemesis:
     """Makes trouble until it is told to heal the world; a replacement that began is finished after that."""
 
-    def __init__(self, world: World):
+    def __init__(self, world: FaultyGroup):
         self.world = world
         self.left = world.options.replacements
         self._kinds = [kind for kind in _KINDS if world.options.checked or kind not in (Rejoin, Admit, Refuse)]
@@ -188,7 +188,7 @@ class Nemesis:
         if not world.is_healed:
             world.at(world.rng.expovariate(1 / _COPY_EVERY_S), self._copy)
 
-    def _set_back(self, host: Host, others: list[Host]) -> None:
+    def _set_back(self, host: FaultyHost, others: list[FaultyHost]) -> None:
         """A machine loses its disk, or gets an older copy of it: one that contradicts what all others have stored.
 
         Where some other one cannot know, acknowledged commands may be lost; nothing can be asked of such a run.
@@ -206,7 +206,7 @@ class Nemesis:
             world.counts["disks wiped"] += 1
             host.disk = {}
 
-    def _start_alone(self, host: Host) -> None:
+    def _start_alone(self, host: FaultyHost) -> None:
         """Starts a machine with an older copy some times where nobody hears it: it counts up to starts that were."""
         for _ in range(self.world.rng.randint(1, 3)):
             host.store(host.start(self.world.rng.getrandbits(64) | 1).take())

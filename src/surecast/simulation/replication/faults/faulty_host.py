@@ -8,13 +8,13 @@ from collections.abc import Callable
 from surecast.protocol.paxos import ExampleStore, PaxosSettings, Replica, Turn
 from surecast.simulation.experiment import Clock, Machine
 
-__all__ = ["EPOCH_S", "Host"]
+__all__ = ["EPOCH_S", "FaultyHost"]
 
 EPOCH_S = 1e6
 """The time that right clocks show when the world begins."""
 
 
-class Host(Machine):
+class FaultyHost(Machine):
     """A replica that can crash. What is in `disk` survives; `unsynced` has the commits on their way there.
 
     `copies` are older copies of the disk. A replica `founds` the group while nothing has reached its disk; `number`

@@ -13,10 +13,10 @@ from collections import Counter, deque
 from surecast.protocol.demand import JointFilter
 from surecast.protocol.filters import Event, Filter
 
-__all__ = ["Oracle", "Subscription"]
+__all__ = ["Oracle", "SimulatedSubscription"]
 
 
-class Subscription:
+class SimulatedSubscription:
     """One subscription of a client (by index): issued, in place at its home broker, settled, taken back.
 
     `subscriber` is the name under which the home broker knows it. It is the client's, or one of its own where the
@@ -39,7 +39,7 @@ class Subscription:
 class _Publication:
     __slots__ = ("due", "event", "got")
 
-    def __init__(self, event: Event, due: list[Subscription]):
+    def __init__(self, event: Event, due: list[SimulatedSubscription]):
         self.event = event
         self.due = due
         self.got: Counter[int] = Counter()
@@ -50,20 +50,20 @@ class Oracle:
 
     def __init__(self) -> None:
         self.checked = 0
-        self._in_place: dict[int, set[Subscription]] = {}
-        self._changes: dict[int, Subscription | None] = {}
+        self._in_place: dict[int, set[SimulatedSubscription]] = {}
+        self._changes: dict[int, SimulatedSubscription | None] = {}
         self._next = 0
-        self._done: deque[tuple[int, Subscription]] = deque()
+        self._done: deque[tuple[int, SimulatedSubscription]] = deque()
         self._publications: dict[int, _Publication] = {}
-        self._of_class: dict[int, set[Subscription]] = {}
+        self._of_class: dict[int, set[SimulatedSubscription]] = {}
 
-    def installed(self, subscription: Subscription) -> None:
+    def installed(self, subscription: SimulatedSubscription) -> None:
         """A subscription is in place everywhere from the start."""
         subscription.settled = True
         self.in_place(subscription)
         self._of_class.setdefault(subscription.class_index, set()).add(subscription)
 
-    def changes(self, subscription: Subscription, *, removed: bool) -> int:
+    def changes(self, subscription: SimulatedSubscription, *, removed: bool) -> int:
         """A client issues a subscription or takes it back; the number of the change."""
         if removed:
             subscription.wanted = False
@@ -74,11 +74,11 @@ class Oracle:
         self._changes[self._next] = None if removed else subscription
         return self._next
 
-    def in_place(self, subscription: Subscription) -> None:
+    def in_place(self, subscription: SimulatedSubscription) -> None:
         """The home broker took a subscription in."""
         self._in_place.setdefault(subscription.client, set()).add(subscription)
 
-    def out_of_place(self, subscription: Subscription) -> None:
+    def out_of_place(self, subscription: SimulatedSubscription) -> None:
         """The home broker took a subscription out."""
         self._in_place[subscription.client].discard(subscription)
 

@@ -14,9 +14,9 @@ from surecast.protocol.paxos.log_values import segments_of
 from surecast.protocol.paxos.machine import Answer
 from surecast.scenario.group import Group
 from surecast.simulation.experiment import Clock, Machine
-from surecast.simulation.replication.options import settings_of
+from surecast.simulation.replication.group_load import settings_of
 
-__all__ = ["Counter", "Host", "Inbox", "Output", "publications_in"]
+__all__ = ["Counter", "Inbox", "Output", "ReplicaHost", "publications_in"]
 
 Request = tuple[int, int, bytes]
 _PROPOSALS = (m.Accept, m.Propose)
@@ -67,7 +67,7 @@ class Output:
     records: list[Record] = field(default_factory=list)
 
 
-class Host(Machine):
+class ReplicaHost(Machine):
     """A replica that can crash; what is in `disk` survives.
 
     `cpu_s` adds up the processor time spent, `instances` the instances proposed here.
