@@ -25,7 +25,7 @@ def refuse_overload(system: System, algorithms: Sequence[str] | None = None) -> 
     Traceback (most recent call last):
     ...
     surecast.errors.SaturationError: broker b is overloaded: 5001 events/s come, and it carries 10/s; there is no \
-steady state to answer for: give it a higher capacity, or publish less
+steady state to answer for: give it a capacity above 5001/s, or publish less than 0.002 of this
     """
     refuse_overloaded_events(system)
     if system.class_workload is None:
