@@ -3,7 +3,8 @@
 Run without arguments, for about a minute. The first table has a chain of three nodes: batches of growing size, and
 tables of growing size, with filters on topics alone and with contents. The second table has two nodes with many
 filters: some change while the link is down for so long that its session ends. It prints how long it takes until both
-know the same again, and the bytes that this takes on the link, beside those of all filters.
+know the same again, and the bytes that this takes on the link, beside those of all filters. The third table says the
+same of retained messages.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import random
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from math import inf
 
 from surecast.protocol.demand import DemandBucket, JointFilter
 from surecast.protocol.filters import Filter, between
 from surecast.protocol.link import NumberedFrame
+from surecast.protocol.overlay.event_bodies import BatchedMessage, MessageRun
 from surecast.protocol.overlay.frame_sizes import frame_bytes
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.overlay_node import OverlayNode
@@ -109,6 +112,34 @@ def resynchronised(changed: int) -> tuple[float, int]:
     return taken, chain.bytes
 
 
+def retained_converged(changed: int) -> tuple[float, int]:
+    """The processor time and the bytes until two nodes retain the same after a partition, where so many of the topics
+    have got another message at one of them."""
+    chain = Chain(2)
+    body = MessageRun.of([BatchedMessage(True, inf, b"", bytes(64))])
+
+    def retain(number: int, now: float) -> None:
+        for place in range(number):
+            topic = f"site/{place}/state"
+            chain.nodes["b0"].publish(topic, 1, now, qos=1, body=body, is_retained=True)
+            if place % 1_000 == 0:
+                chain.settle()
+
+    if changed < FILTERS:
+        retain(FILTERS, 0.0)
+        chain.settle()
+    chain.cut("b0", "b1")
+    retain(changed, 1.0)
+    chain.bytes = 0
+    gc.collect()
+    start = time.process_time()
+    chain.join("b0", "b1")
+    chain.settle()
+    taken = time.process_time() - start
+    assert len(chain.nodes["b1"].retained) == FILTERS
+    return taken, chain.bytes
+
+
 def main() -> None:
     print(f"{'batch':>6} {'filters':>8} {'contents':>9} {'an event at a node':>19}")
     for has_content in (False, True):
@@ -123,6 +154,10 @@ def main() -> None:
     for changed in (0, 10, 1_000, 10_000):
         seconds, size = resynchronised(changed)
         print(f"{changed:8} {1e3 * seconds:7.1f} ms {size:12,} {size / whole:8.2%}", flush=True)
+    print(f"\nretained messages of 64 bytes on {FILTERS:,} topics\n{'changed':>8} {'time':>10} {'bytes':>12}")
+    for changed in (0, 10, 1_000, 10_000, FILTERS):
+        seconds, size = retained_converged(changed)
+        print(f"{changed:8} {1e3 * seconds:7.1f} ms {size:12,}", flush=True)
 
 
 if __name__ == "__main__":

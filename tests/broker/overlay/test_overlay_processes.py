@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.overlay.conftest import Clients, announced, is_up, plan_for, until
+from tests.broker.overlay.conftest import Clients, Subscriber, announced, is_up, plan_for, until
 
 from surecast.broker.overlay.local_overlay import LocalOverlay
 from surecast.broker.overlay.overlay_cut import take_cut
@@ -246,3 +246,37 @@ def test_the_event_log_says_when_links_came_and_went_and_what_was_lost(start: St
     until(lambda: len(links()) == 5, "the link is up again")
     assert [kind for kind, *_ in links()[3:]] == ["link-down", "link-up"]
     assert links()[4][2:] == ("resumed", None)
+
+
+@pytest.mark.parametrize("scheme", ["none", "bypass-buffering"])
+def test_a_subscriber_anywhere_sees_the_latest_retained_message_whatever_failed(scheme: str, start: Start) -> None:
+    overlay, clients = start(plan_for(CHAIN, scheme))
+    watching = clients.subscribe("b3", "watching", "lamp/#", 1)
+    publisher = clients.publish("b1", "p")
+
+    def retain(topic: str, payload: bytes) -> None:
+        publisher.client.publish(topic, payload, 1, retain=True).wait_for_publish(10.0)
+
+    def seen_at(broker: str) -> dict[str, bytes]:
+        new = Subscriber(clients.connect(broker, f"new-{time.monotonic_ns()}", clean=True), "lamp/#", 1)
+        time.sleep(0.2)
+        return {topic: payload for topic, payload, _ in new.got}
+
+    for number in range(20):
+        retain(f"lamp/{number}", b"on")
+    wanted = {f"lamp/{number}": b"on" for number in range(20)}
+    until(lambda: all(seen_at(broker) == wanted for broker in ("b2", "b3")), "the lamps everywhere")
+    until(lambda: len(watching.got) == 20, "the lamps at who watches")
+    overlay.kill("b2")
+    until(lambda: not is_up(overlay, "b1", "b2"), "b1 notices it")
+    retain("lamp/3", b"off")
+    retain("lamp/4", b"")
+    clients.connect("b3", "q").publish("lamp/5", b"off", 1, retain=True).wait_for_publish(10.0)
+    overlay.start("b2")
+    wanted |= {"lamp/3": b"off", "lamp/5": b"off"}
+    del wanted["lamp/4"]
+    until(lambda: all(seen_at(broker) == wanted for broker in ("b1", "b2", "b3")), "the same at all brokers")
+    until(lambda: len(watching.got) == 23, "the changes at who watches")
+    assert sorted(watching.got[20:])[0] == ("lamp/3", b"off", 1)
+    time.sleep(0.5)
+    assert len(watching.got) == 23

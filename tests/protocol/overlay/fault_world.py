@@ -17,6 +17,8 @@ class FaultWorld(World):
     """As `World`, with brokers that freeze, slow and flapping links, partitions, and brokers that crash again while
     they resynchronise. A frozen broker does nothing; what comes waits, and its neighbours may give it up."""
 
+    retains = 0.3
+
     def __init__(self, random: Random, scheme: str, algorithm: str, **named: Any):
         self.frozen: set[str] = set()
         self.slow: set[tuple[str, str]] = set()
@@ -132,7 +134,7 @@ def run_seed(seed: int, steps: int = 300, node: type[OverlayNode] = OverlayNode)
         if problems := world.problems():
             return what, [f"step {step}: {problem}" for problem in problems], world
     world.heal()
-    problems = world.problems()
+    problems = world.problems() + world.differing()
     if "buffering" in scheme and lifetime_s == float("inf"):
         problems += world.missing()
     world.now += 100.0
@@ -152,5 +154,9 @@ def run_seed(seed: int, steps: int = 300, node: type[OverlayNode] = OverlayNode)
         for _ in range(2):
             world.publish(name)
     world.heal()
-    problems += world.missing() + world.problems()
+    problems += world.missing() + world.problems() + world.differing()
+    world.heal()
+    for name, machine in world.machines.items():
+        if machine.node is not None and machine.node.retained.tombstones:
+            problems.append(f"{name} remembers {machine.node.retained.tombstones} deletions that all know")
     return what, problems, world

@@ -16,7 +16,19 @@ from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.frame_rules import lane_of
 from surecast.protocol.overlay.frame_sizes import frame_bytes
 from surecast.protocol.overlay.link_frames import OverlayHello, Ping, Pong
-from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, LinkStates, Marker, NodeState
+from surecast.protocol.overlay.overlay_frames import (
+    Detoured,
+    EventBatch,
+    Events,
+    LinkStates,
+    MapBucket,
+    MapEntries,
+    MapForget,
+    MapKey,
+    MapSums,
+    Marker,
+    NodeState,
+)
 
 U64 = st.integers(0, (1 << 64) - 1)
 U16 = st.integers(0, (1 << 16) - 1)
@@ -71,7 +83,11 @@ def events(draw: Any) -> Events:
     expires_s, qos = draw(TIMES | st.just(inf)), draw(st.sampled_from((0, 1, 2)))
     publisher = draw(st.just("") | NAMES | st.just("ann\0till-7"))
     names = draw(st.none() | st.lists(NAMES, max_size=3).map(tuple))
-    batch = EventBatch(first, count, topic, draw(TIMES), expires_s, qos, attributes, body, publisher, names)
+    stamp = draw(st.sampled_from((0, 1, 1 << 62))) if not isinstance(body, PublishBatch) else 0
+    batch = EventBatch(
+        first, count, topic, draw(TIMES), expires_s, qos, attributes, body, publisher, names, stamp,
+        bool(stamp) and draw(st.booleans()),
+    )  # fmt: skip
     return Events(draw(st.integers(0, 15)), batch, draw(st.just("") | NAMES))
 
 
@@ -92,7 +108,16 @@ STATES = st.lists(
     st.builds(NodeState, NAMES, U64, U64, st.lists(NAMES, max_size=3).map(tuple)), max_size=3
 ).map(tuple)  # fmt: skip
 DETOURS = st.builds(Detoured, NAMES, st.lists(NAMES, max_size=3).map(tuple), NAMES, events() | DEMAND)
-FRAMES = events() | DEMAND | st.builds(LinkStates, STATES) | st.builds(Marker, NAMES, U64, U64) | DETOURS
+KEYS = st.lists(st.builds(MapKey, NAMES, U64, NAMES), max_size=3).map(tuple)
+ENTRIES = st.lists(events().map(lambda frame: frame.batch), max_size=3).map(tuple)
+WANTED = st.lists(NAMES, max_size=3).map(tuple)
+MAPS = (
+    st.builds(MapSums, TREES, SUMS, st.booleans())
+    | st.builds(MapBucket, TREES, U16, KEYS, st.booleans())
+    | st.builds(MapEntries, TREES, ENTRIES, WANTED, st.booleans())
+    | st.builds(MapForget, TREES, U64, st.sampled_from(("ask", "have", "drop")), KEYS)
+)
+FRAMES = MAPS | events() | DEMAND | st.builds(LinkStates, STATES) | st.builds(Marker, NAMES, U64, U64) | DETOURS
 NUMBERED = st.builds(
     lambda number, frame: NumberedFrame(number, lane_of(frame), frame_bytes(frame), frame), U64, FRAMES
 )

@@ -51,6 +51,14 @@ class LineClient:
         self.send(Subscribe(7, (SubscriptionRequest(filter, qos, **options),), properties))
         self.read()
 
+    def subscribe_and_keep(self, filter: str, qos: int = 0) -> None:
+        """Subscribes, and leaves what comes at once to be read."""
+        self.send(Subscribe(7, (SubscriptionRequest(filter, qos),)))
+
+    def close(self) -> None:
+        self.core.lost(self.connection, self.line.now)
+        self.line.run()
+
     def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False, **properties: Any) -> None:
         number = 9 if qos else 0
         self.send(Publish(topic, payload, qos, retain, packet_id=number, properties=Properties(**properties)))

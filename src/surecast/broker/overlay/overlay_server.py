@@ -63,6 +63,9 @@ class OverlayServer(Server):
         yield "overlay_links", "Links to neighbours, up or down.", len(links)
         yield "overlay_links_up", "Links to neighbours that are up.", sum(link.is_up for link in links)
         yield "overlay_custody", "Events on disk that a neighbour has not acknowledged.", len(self.overlay.node.custody)
+        retained = self.overlay.node.retained
+        yield "overlay_retained", "Topics with a retained message, in the whole overlay.", len(retained)
+        yield "overlay_deletions", "Deletions of retained messages that some broker may not know.", retained.tombstones
         yield "overlay_publishers_waiting", "Publishers that wait for a link.", len(self._waiting_for_links)
         yield "overlay_suspected", "Times a neighbour was suspected.", sum(link.ends["suspected"] for link in links)
 
@@ -157,6 +160,8 @@ def node_settings(overlay: OverlayFile) -> NodeSettings:
         window_bytes=int(overlay.window),
         queue_bytes_max=int(overlay.queue_size),
         custody_events_max=overlay.custody,
+        retained_max=overlay.limits.retained,
+        retained_bytes_max=int(overlay.limits.retained_size),
         hold_max_s=overlay.hold_max,
         overflow=overlay.overflow,
     )

@@ -9,7 +9,7 @@
 
 from surecast.protocol.demand.cover_index import CoverIndex
 from surecast.protocol.demand.demand_table import DemandTable, TopicDemand
-from surecast.protocol.demand.filter_hashes import FilterHashes
+from surecast.protocol.demand.filter_hashes import DEPTH, FANOUT, FilterHashes, Sum
 from surecast.protocol.demand.joint_filter import EVERY_CONTENT, JointFilter, joint_hull, joint_merge
 from surecast.protocol.demand.subscriptions import Subscription, SubscriptionKey, SubscriptionRecord, Subscriptions
 from surecast.protocol.demand.summaries import (
@@ -31,7 +31,9 @@ from surecast.protocol.demand.tree_demand import (
 )
 
 __all__ = [
+    "DEPTH",
     "EVERY_CONTENT",
+    "FANOUT",
     "FLOODING",
     "LOCAL",
     "SUMMARIES",
@@ -49,6 +51,7 @@ __all__ = [
     "SubscriptionKey",
     "SubscriptionRecord",
     "Subscriptions",
+    "Sum",
     "TopicDemand",
     "TreeDemand",
     "around",

@@ -95,7 +95,7 @@ class DemandTable:
         self._filters_max = filters_max
         self._text_bytes_max = text_bytes_max
         self._text_bytes: dict[str, int] = {}
-        self.held = {name: FilterHashes() for name in neighbours}
+        self.held: dict[str, FilterHashes[JointFilter]] = {name: FilterHashes() for name in neighbours}
         """The filters that each neighbour announced and did not revoke."""
         self.size = 0
         """The number of entries, over all neighbours."""

@@ -1,4 +1,5 @@
-"""A multiset of joint filters with hashes of its parts, so that two brokers find where theirs differ.
+"""A multiset of joint filters, or of versions of retained messages, with hashes of its parts, so that two brokers find
+where theirs differ.
 
 The filters are dealt out to buckets by a hash of each. Buckets are the leaves of a tree of sums of hashes, in which
 every node is the sum of those below it. Two multisets with equal sums at a node have the same filters below it, but
@@ -9,11 +10,9 @@ difference.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from surecast.protocol.demand.joint_filter import JointFilter
-
-__all__ = ["DEPTH", "FANOUT", "FilterHashes", "Sum"]
+__all__ = ["DEPTH", "FANOUT", "FilterHashes", "Hashed", "Sum"]
 
 FANOUT: Final = 16
 DEPTH: Final = 3
@@ -24,9 +23,25 @@ Sum: TypeAlias = tuple[int, int, int]
 _MASK: Final = (1 << 64) - 1
 
 
-class FilterHashes:
+class Hashed(Protocol):
+    """What can be compared: by two numbers, of 16 and 64 bits, and in an order that is the same at all brokers."""
+
+    @property
+    def digest(self) -> tuple[int, int]:
+        """The number that says the bucket, and the one that is summed."""
+
+    @property
+    def order(self) -> Any:
+        """Sorts alike everywhere."""
+
+
+H = TypeVar("H", bound=Hashed)
+
+
+class FilterHashes(Generic[H]):
     """The filters that one broker announces to another, at either end.
 
+    >>> from surecast.protocol.demand import JointFilter
     >>> ours, theirs = FilterHashes(), FilterHashes()
     >>> for hashes in (ours, theirs):
     ...     hashes.change(added=[JointFilter("a"), JointFilter("b")])
@@ -42,11 +57,11 @@ class FilterHashes:
 
     def __init__(self) -> None:
         self._sums = [[0] * FANOUT**level for level in range(DEPTH + 1)]
-        self._counts: dict[JointFilter, int] = {}
-        self._buckets: dict[int, dict[JointFilter, None]] = {}
+        self._counts: dict[H, int] = {}
+        self._buckets: dict[int, dict[H, None]] = {}
         self.size = 0
         """The number of filters, each as often as it is there."""
-        self._unsummed: dict[JointFilter, int] = {}
+        self._unsummed: dict[H, int] = {}
         """What has changed since sums and buckets were last needed: a change that is taken back costs no hash."""
 
     @property
@@ -55,14 +70,14 @@ class FilterHashes:
         self._sum_up()
         return (0, 0, self._sums[0][0])
 
-    def change(self, removed: Iterable[JointFilter] = (), added: Iterable[JointFilter] = ()) -> None:
+    def change(self, removed: Iterable[H] = (), added: Iterable[H] = ()) -> None:
         """Takes filters in and out; one that goes must be there."""
         for joint in added:
             self.shift(joint, 1)
         for joint in removed:
             self.shift(joint, -1)
 
-    def count(self, joint: JointFilter) -> int:
+    def count(self, joint: H) -> int:
         """Returns how often a filter is there."""
         return self._counts.get(joint, 0)
 
@@ -83,13 +98,13 @@ class FilterHashes:
                 sums += [(level + 1, first + n, self._sums[level + 1][first + n]) for n in range(FANOUT)]
         return sums
 
-    def filters(self, bucket: int | None = None) -> list[JointFilter]:
+    def filters(self, bucket: int | None = None) -> list[H]:
         """Returns all filters, or those of a bucket, sorted; repeated where they are there more than once."""
         self._sum_up()
-        some: Iterable[JointFilter] = self._counts if bucket is None else self._buckets.get(bucket, ())
+        some: Iterable[H] = self._counts if bucket is None else self._buckets.get(bucket, ())
         return [joint for joint in sorted(some, key=lambda one: one.order) for _ in range(self._counts[joint])]
 
-    def shift(self, joint: JointFilter, by: int) -> int:
+    def shift(self, joint: H, by: int) -> int:
         """Takes a filter in so many times, or out, with a negative number; returns how often it is there now."""
         number = self._counts.get(joint, 0) + by
         if number > 0:

@@ -114,7 +114,7 @@ class Subscriptions:
         """Returns the sum of hashes over all that was passed on to a neighbour; None where nothing ever is."""
         if neighbour not in self._told:
             return None
-        passed_on = FilterHashes()
+        passed_on: FilterHashes[JointFilter] = FilterHashes()
         passed_on.change(added=[key.joint for key, entry in self._entries.items() if entry.source != neighbour])
         passed_on.change(added=self._own)
         return passed_on.root[2]

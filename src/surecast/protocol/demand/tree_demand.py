@@ -108,7 +108,7 @@ class TreeDemand:
             self._summaries[name] = AdvertisedSummary(summary) if is_advertised else summary
         self._silent = dict.fromkeys(told if is_advertised else ())
         """The neighbours that have not told yet what is advertised behind them: what they want is not known to them."""
-        self._announced = {name: FilterHashes() for name in told}
+        self._announced: dict[str, FilterHashes[JointFilter]] = {name: FilterHashes() for name in told}
         self._synced = dict.fromkeys(self._heard, False)
         self._unknown = dict.fromkeys(self._heard)
         self._asked: dict[str, None] = {}
@@ -246,7 +246,7 @@ class TreeDemand:
         """The change that makes a bucket equal to that of its announcer."""
         if not 0 <= frame.bucket < FANOUT**DEPTH:
             raise PeerError(f"{neighbour} sent bucket {frame.bucket}; there are {FANOUT**DEPTH}")
-        theirs = FilterHashes()
+        theirs: FilterHashes[JointFilter] = FilterHashes()
         theirs.change(added=frame.filters)
         if theirs.filters(frame.bucket) != theirs.filters():
             raise PeerError(f"{neighbour} sent filters that do not belong into bucket {frame.bucket}")

@@ -1,9 +1,10 @@
 """Events as bytes: one head, then the messages as they are.
 
-The head has fixed fields, then the names (origin, attempt, topic, publisher, with U+0000 between them), the attributes
-where there are any, the further topics where there are several (how many, where each begins unless every packet has its
-own, then their names with U+0000 between them), and where each message ends if they are not equally long. So the
-receiver need not look for anything. This is written by hand, since every message between brokers passes it.
+The head has fixed fields, then the stamp of retained events, the names (origin, attempt, topic, publisher, with
+U+0000 between them), the attributes where there are any, the further topics where there are several (how many, where
+each begins unless every packet has its own, then their names with U+0000 between them), and where each message ends if
+they are not equally long. So the receiver need not look for anything. This is written by hand, since every message
+between brokers passes it.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ EVENTS_MAX: Final = 1 << 16
 _HEAD: Final = Struct(">BBBIQQddII")
 _NO_BODY, _PLAIN, _PLAIN_5, _RUN, _MIXED, _MIXED_5 = range(6)
 _MIXTURE: Final = Struct(">II")
+_STAMP: Final = Struct(">Q")
+_QOS_MASK, _IS_STAMPED, _DELETES = 6, 8, 16  # in the flags, besides the bit of equal lengths
+_STAMP_MAX: Final = 1 << 62
 _FIRST: Final = (0,)
 _KEPT_TOPIC_MAX: Final = 256
 _DIGITS_MAX: Final = 310
@@ -102,7 +106,7 @@ def event_bytes(events: Events) -> int:
     """
     batch = events.batch
     body = batch.body
-    size = _HEAD.size + len(_names(events))
+    size = _HEAD.size + len(_names(events)) + (_STAMP.size if batch.stamp else 0)
     if batch.attributes or batch.names is not None:
         size += 7 + sum(2 + len(name.encode()) for name in batch.names or ())
         size += sum(map(_attributes_bytes, batch.attributes))
@@ -144,11 +148,15 @@ def event_parts(events: Events) -> tuple[bytes, bytes]:
             is_equal, ends = 0, pack(f">{len(body.ends)}I", *body.ends)
     elif body is not None:
         raise TypeError(f"a {type(body).__name__} has no form on a link")
+    stamp = b""
+    if batch.stamp:
+        is_equal |= _IS_STAMPED | _DELETES * batch.deletes
+        stamp = _STAMP.pack(batch.stamp)
     head = _HEAD.pack(
         events.tree, batch.qos << 1 | is_equal, kind, batch.count, first.incarnation, first.number,
         batch.published_s, batch.expires_s, len(names), len(attributes),
     )  # fmt: skip
-    return b"".join((head, names, attributes, mixture, ends)), data
+    return b"".join((head, stamp, names, attributes, mixture, ends)), data
 
 
 def _mixture_bytes(body: PublishBatch | MessageRun) -> int:
@@ -180,11 +188,15 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
         raise PeerError(f"events: {len(data) - at} bytes; their head has {_HEAD.size}")
     (tree, flags, kind, count, incarnation, number, published_s, expires_s, names_bytes,
      attributes_bytes) = _HEAD.unpack_from(data, at)  # fmt: skip
-    if flags > 5 or kind > _MIXED_5 or not 1 <= count <= (EVENTS_MAX if kind else _BODILESS_MAX):
+    qos, stamp = (flags & _QOS_MASK) >> 1, 0
+    if flags > 31 or qos > 2 or kind > _MIXED_5 or not 1 <= count <= (EVENTS_MAX if kind else _BODILESS_MAX):
         raise PeerError(f"events: {count} of the kind {kind} with the flags {flags}, which there cannot be")
     if not isfinite(published_s) or isnan(expires_s) or expires_s == -inf:
         raise PeerError(f"events: published at {published_s}, and their lifetime ends at {expires_s}")
     at += _HEAD.size
+    if flags > 5:
+        stamp = _read_stamp(data, at, flags, kind)
+        at += _STAMP.size
     attributes_at = at + names_bytes
     ends_at = attributes_at + attributes_bytes
     if ends_at > len(data):
@@ -213,10 +225,20 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
         tree,
         EventBatch(
             EventId(origin, incarnation, number), count, topic, published_s - ahead_s, expires_s - ahead_s,
-            flags >> 1, attributes, body, publisher, looked_for,
+            qos, attributes, body, publisher, looked_for, stamp, flags & _DELETES > 0,
         ),
         attempt,
     )  # fmt: skip
+
+
+def _read_stamp(data: bytes, at: int, flags: int, kind: int) -> int:
+    """Returns the stamp of events that are retained."""
+    if not flags & _IS_STAMPED or kind not in (_NO_BODY, _RUN) or len(data) < at + _STAMP.size:
+        raise PeerError(f"events: flags {flags} and kind {kind}, which there cannot be")
+    stamp: int = _STAMP.unpack_from(data, at)[0]
+    if not 0 < stamp <= _STAMP_MAX:
+        raise PeerError(f"events: retained with the stamp {stamp}, which is beyond all times")
+    return stamp
 
 
 def _read_mixture(data: bytes, at: int, count: int, topic: str) -> tuple[tuple[str, ...], tuple[int, ...], int]:

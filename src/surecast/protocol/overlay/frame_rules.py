@@ -10,9 +10,22 @@ from itertools import pairwise
 from typing import Final
 
 from surecast.errors import PeerError
-from surecast.protocol.demand import Subscription
+from surecast.protocol.demand import DEPTH, FANOUT, Subscription
 from surecast.protocol.link import CONTROL
-from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, Marker, UnknownFrame
+from surecast.protocol.overlay.overlay_frames import (
+    Detoured,
+    EventBatch,
+    Events,
+    Frame,
+    LinkStates,
+    MapBucket,
+    MapEntries,
+    MapForget,
+    MapFrame,
+    MapSums,
+    Marker,
+    UnknownFrame,
+)
 from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
 
 __all__ = ["DETOURS", "check_frame", "lane_of"]
@@ -58,9 +71,25 @@ def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, 
                 raise PeerError(f"{neighbour} sent demand on tree {frame.tree}, on which it is no neighbour")
             if isinstance(frame, Subscription):
                 _check_subscription(plan, neighbour, frame)
+            elif isinstance(frame, MapSums | MapBucket | MapEntries | MapForget):
+                _check_map(plan, neighbour, frame)
         expected = lane_of(frame)
     if lane != expected:
         raise PeerError(f"{neighbour} sent a frame of lane {expected} on lane {lane}")
+
+
+def _check_map(plan: OverlayPlan, neighbour: str, frame: MapFrame) -> None:
+    if isinstance(frame, MapSums):
+        wrong = any(not (0 <= level <= DEPTH and 0 <= place < FANOUT**level) for level, place, _ in frame.sums)
+        if wrong or len(frame.sums) > FANOUT**DEPTH:
+            raise PeerError(f"{neighbour} sent {len(frame.sums)} sums over retained messages, at places that are none")
+    elif isinstance(frame, MapEntries):
+        for entry in frame.entries:
+            if not entry.stamp or entry.count != 1:
+                raise PeerError(f"{neighbour} sent {entry.count} messages to {entry.topic!r} as one that is retained")
+            _check_batch(plan, neighbour, entry, frame.tree)
+    elif isinstance(frame, MapBucket) and frame.bucket >= FANOUT**DEPTH:
+        raise PeerError(f"{neighbour} sent bucket {frame.bucket} of retained messages, of {FANOUT**DEPTH}")
 
 
 def _check_states(plan: OverlayPlan, neighbour: str, frame: LinkStates) -> None:
@@ -95,13 +124,19 @@ def _check_subscription(plan: OverlayPlan, neighbour: str, frame: Subscription) 
 
 def _check_events(plan: OverlayPlan, neighbour: str, events: Events) -> None:
     batch, attempt = events.batch, events.attempt
-    origin, _, number = batch.first
     if not attempt and not scheme_parts(plan.trees[events.tree].scheme).custody:
         raise PeerError(f"{neighbour} sent assured events on tree {events.tree}, whose scheme has no custody")
-    names = plan.names
-    if origin not in names or (attempt not in names and attempt):
-        name = attempt if origin in names else origin
-        raise PeerError(f"{neighbour} sent events of {name}, which is no broker of the plan")
+    if attempt and attempt not in plan.names:
+        raise PeerError(f"{neighbour} sent events of {attempt}, which is no broker of the plan")
+    _check_batch(plan, neighbour, batch, events.tree)
+
+
+def _check_batch(plan: OverlayPlan, neighbour: str, batch: EventBatch, tree: int) -> None:
+    origin, _, number = batch.first
+    if origin not in plan.names:
+        raise PeerError(f"{neighbour} sent events of {origin}, which is no broker of the plan")
+    if batch.stamp and plan.tree_of(batch.topic) != tree:
+        raise PeerError(f"{neighbour} sent a retained message to {batch.topic!r} on tree {tree}, which is not its own")
     if not 1 <= batch.count <= _BATCH_EVENTS_MAX or number < 0 or not 0 <= batch.qos <= _QOS_MAX:
         raise PeerError(f"{neighbour} sent {batch.count} events from {batch.first} on at QoS {batch.qos}")
     if batch.attributes and len(batch.attributes) != batch.count:

@@ -7,7 +7,19 @@ from typing import Any, Final
 
 from surecast.protocol.demand import DemandBucket, DemandHashes, DemandUpdate, JointFilter, Subscription
 from surecast.protocol.overlay.event_codec import event_bytes
-from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, Marker, UnknownFrame
+from surecast.protocol.overlay.overlay_frames import (
+    Detoured,
+    Events,
+    Frame,
+    LinkStates,
+    MapBucket,
+    MapEntries,
+    MapForget,
+    MapKey,
+    MapSums,
+    Marker,
+    UnknownFrame,
+)
 
 __all__ = ["frame_bytes"]
 
@@ -51,6 +63,10 @@ def _states_bytes(states: LinkStates) -> int:
     return 2 + sum(_text_bytes(state.broker) + 18 + sum(map(_text_bytes, state.down)) for state in states.states)
 
 
+def _keys_bytes(keys: Iterable[MapKey]) -> int:
+    return 4 + sum(8 + _text_bytes(key.topic) + _text_bytes(key.origin) for key in keys)
+
+
 _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     Detoured: _detour_bytes,
     DemandUpdate: lambda frame: 1 + _filters_bytes(frame.change.removed) + _filters_bytes(frame.change.added),
@@ -58,6 +74,12 @@ _SIZES: Final[dict[type, Callable[[Any], int]]] = {
     DemandBucket: lambda frame: 3 + _filters_bytes(frame.filters),
     Subscription: lambda frame: 18 + _text_bytes(frame.home) + _filters_bytes((frame.joint,)) - 4,
     LinkStates: _states_bytes,
+    MapSums: lambda frame: 6 + _SUM_BYTES * len(frame.sums),
+    MapBucket: lambda frame: 4 + _keys_bytes(frame.keys),
+    MapEntries: lambda frame: (
+        10 + sum(map(_text_bytes, frame.wanted)) + sum(4 + event_bytes(Events(0, entry)) for entry in frame.entries)
+    ),
+    MapForget: lambda frame: 10 + _keys_bytes(frame.keys),
     Marker: lambda frame: 16 + _text_bytes(frame.initiator),
     UnknownFrame: lambda frame: 0,
 }

@@ -8,12 +8,15 @@ or one by one, are read or raise PeerError.
     HELLO = 1                              the first of each end, and only then
     EVENTS, DETOUR, UPDATE, HASHES,        with a number
     BUCKET, STATES, SUBSCRIPTION = 65 ... 71
+    MAP_SUMS, MAP_BUCKET, MAP_ENTRIES,     with a number
+    MAP_FORGET = 72 ... 75
     MARKER = 200                           with a number, optional
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from math import isfinite
 from struct import Struct
 from typing import Any, Final
@@ -52,6 +55,11 @@ from surecast.protocol.overlay.overlay_frames import (
     Events,
     Frame,
     LinkStates,
+    MapBucket,
+    MapEntries,
+    MapForget,
+    MapKey,
+    MapSums,
     Marker,
     NodeState,
     UnknownFrame,
@@ -69,6 +77,7 @@ _NUMBER: Final = Struct(">Q")
 _SUM: Final = Struct(">BHQ")
 _HELLO, _ACK, _PING, _PONG = 1, 2, 3, 4
 _EVENTS, _DETOUR, _UPDATE, _HASHES, _BUCKET, _STATES, _SUBSCRIPTION = range(65, 72)
+_MAP_SUMS, _MAP_BUCKET, _MAP_ENTRIES, _MAP_FORGET = range(72, 76)
 _MARKER = 200
 _HAS_NUMBER, _IS_OPTIONAL = 0x40, 0x80
 _DETOURED: Final = (_EVENTS, _UPDATE, _HASHES, _BUCKET, _SUBSCRIPTION)
@@ -90,6 +99,20 @@ class _SumForm(Form):
         return _SUM.unpack_from(data, at), at + _SUM.size
 
 
+class _EntryForm(Form):
+    """A retained message: events on their tree, as bytes."""
+
+    size_min = 4
+
+    def write(self, value: Any, parts: list[bytes]) -> None:
+        _ENTRY.write(b"".join(event_parts(Events(0, value))), parts)
+
+    def read(self, data: bytes, at: int) -> tuple[Any, int]:
+        written, at = _ENTRY.read(data, at)
+        return read_events(written, 0).batch, at
+
+
+_ENTRY: Final = sized(4)
 _TIME: Final = Fixed("d", None, _moment)
 _CREDIT: Final = many(pair(U8, U64), U8)
 _SESSION: Final = Layout("session", SessionName, incarnation=U64, generation=U64)
@@ -114,6 +137,7 @@ _PLAIN: Final[dict[type, tuple[int, Layout[Any]]]] = {
     Pong: (_PONG, Layout("pong", Pong, number=U32, sent_s=_TIME, answered_s=_TIME)),
 }
 _STATE: Final = Layout("state of links", NodeState, broker=TEXT, incarnation=U64, sequence=U64, down=many(TEXT, U16))
+_KEY: Final = Layout("version of a message", MapKey, topic=TEXT, stamp=U64, origin=TEXT)
 _CHANGE: Final = Layout("change", DemandChange, removed=many(FILTER), added=many(FILTER))
 _NUMBERED_LAYOUTS: Final[dict[type, tuple[int, Layout[Any]]]] = {
     DemandUpdate: (_UPDATE, Layout("demand", DemandUpdate, tree=U8, change=_CHANGE)),
@@ -127,6 +151,16 @@ _NUMBERED_LAYOUTS: Final[dict[type, tuple[int, Layout[Any]]]] = {
         Layout("subscription", Subscription, tree=U8, home=TEXT, issued=pair(U64, U64), joint=FILTER, is_wanted=BOOL),
     ),
     Marker: (_MARKER, Layout("marker", Marker, initiator=TEXT, incarnation=U64, number=U64)),
+    MapSums: (_MAP_SUMS, Layout("sums of a map", MapSums, tree=U8, sums=many(_SumForm()), asks=BOOL)),
+    MapBucket: (_MAP_BUCKET, Layout("bucket of a map", MapBucket, tree=U8, bucket=U16, keys=many(_KEY), is_last=BOOL)),
+    MapEntries: (
+        _MAP_ENTRIES,
+        Layout("retained", MapEntries, tree=U8, entries=many(_EntryForm()), wanted=many(TEXT), begins_again=BOOL),
+    ),
+    MapForget: (
+        _MAP_FORGET,
+        Layout("wave", MapForget, tree=U8, number=U64, step=choice(("ask", "have", "drop")), keys=many(_KEY)),
+    ),
     LinkStates: (_STATES, Layout("states", LinkStates, states=many(_STATE, U16))),
 }
 _DETOUR_LAYOUT: Final[Layout[Any]] = Layout(
@@ -256,6 +290,12 @@ def _read_content(kind: int, data: bytes, at: int, ahead_s: float) -> Frame:
     layout = _NUMBERED_KINDS.get(kind)
     if layout is not None:
         numbered: Frame = layout.decode(data[at:])
+        if ahead_s and isinstance(numbered, MapEntries):
+            entries = tuple(
+                replace(entry, published_s=entry.published_s - ahead_s, expires_s=entry.expires_s - ahead_s)
+                for entry in numbered.entries
+            )
+            return replace(numbered, entries=entries)
         return numbered
     if kind & _IS_OPTIONAL:
         return UnknownFrame(kind)

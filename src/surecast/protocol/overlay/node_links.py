@@ -14,7 +14,17 @@ from surecast.protocol.demand import DemandBucket, DemandHashes, DemandUpdate, S
 from surecast.protocol.link import CONTROL, LinkSession, SessionName
 from surecast.protocol.overlay.frame_rules import DETOURS
 from surecast.protocol.overlay.frame_sizes import frame_bytes
-from surecast.protocol.overlay.overlay_frames import Detoured, Events, Frame, LinkStates, Written
+from surecast.protocol.overlay.overlay_frames import (
+    Detoured,
+    Events,
+    Frame,
+    LinkStates,
+    MapBucket,
+    MapEntries,
+    MapForget,
+    MapSums,
+    Written,
+)
 from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan
 
 __all__ = ["NodeLinks", "NodeSettings", "Written"]
@@ -38,6 +48,8 @@ class NodeSettings:
     `window_bytes`: credit of each link and tree. `queue_bytes_max`: what may wait on a link for one tree.
     `custody_events_max`, `custody_bytes_max`: events of one tree in custody for one neighbour, and the bytes of their
     messages; beyond either no more are taken that it wants.
+    `retained_max`, `retained_bytes_max`: topics that have a retained message, and their bytes; a home broker refuses
+    more. As many deletions are remembered.
     `hold_max_s`: how long publishers wait for a link that is full; then `overflow` says what is dropped, as for a
     session.
     """
@@ -53,6 +65,8 @@ class NodeSettings:
     queue_bytes_max: int = 16 << 20
     custody_events_max: int = 100_000
     custody_bytes_max: int = 256 << 20
+    retained_max: int = 1_000_000
+    retained_bytes_max: int = 1 << 30
     hold_max_s: float = inf
     overflow: Overflow = "drop-new"
 
@@ -64,6 +78,10 @@ _KINDS: Final[dict[type, str]] = {
     Subscription: "subscriptions",
     LinkStates: "link-states",
     Detoured: "detours",
+    MapSums: "retained",
+    MapBucket: "retained",
+    MapEntries: "retained",
+    MapForget: "retained",
 }
 
 

@@ -6,6 +6,8 @@
     od ORIGIN ...        events that came at best effort and were delivered
     os TREE NEIGHBOUR .. a filter that a neighbour announced, and how often
     oe TREE HOME ...     a subscription that is refreshed from end to end, and the neighbour from which it came
+    om TOPIC             the retained message of a topic, or that it was deleted
+    oz                   the latest stamp of a deletion that was forgotten
 
 Events are named by their first one: origin (with its length in front), incarnation and number, eight bytes each.
 """
@@ -23,7 +25,7 @@ from surecast.protocol.overlay.custody import HandledBatch, StoredBatch
 from surecast.protocol.overlay.event_codec import event_parts, read_events
 from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.filter_form import FILTER
-from surecast.protocol.overlay.overlay_frames import Events
+from surecast.protocol.overlay.overlay_frames import EventBatch, Events
 
 __all__ = ["INCARNATION_KEY", "NodeKey", "is_node_record", "node_records", "read_node_record"]
 
@@ -34,6 +36,8 @@ INCARNATION_KEY: Final = b"oi"
 
 _BATCH: Final = Struct(">QQ")
 _PREFIXES: Final = {"held": b"oh", "handled": b"oa", "delivered": b"od", "demand": b"os", "subscription": b"oe"}
+_RETAINED: Final = b"om"
+_HORIZON: Final = b"oz"
 _KINDS: Final = {prefix: kind for kind, prefix in _PREFIXES.items()}
 
 
@@ -76,15 +80,22 @@ def node_records(journal: Iterable[tuple[NodeKey, Any]]) -> Iterator[tuple[bytes
             key = b"os" + _DEMAND_KEY.encode(_DemandKey(*names))
         elif kind == "subscription":
             key = b"oe" + _SUBSCRIPTION_KEY.encode(_SubscriptionKey(*names))
+        elif kind == "retained":
+            key = _RETAINED + names[0].encode()
+        elif kind == "horizon":
+            yield _HORIZON, value.to_bytes(8, "big")
+            continue
         else:
             origin = names[0].encode()
             key = _PREFIXES[kind] + len(origin).to_bytes(2, "big") + origin + _BATCH.pack(*names[1:])
         yield key, None if value is None else _value(value)
 
 
-def _value(value: StoredBatch | HandledBatch | SubscriptionRecord | int) -> bytes:
+def _value(value: StoredBatch | HandledBatch | SubscriptionRecord | tuple[int, EventBatch] | int) -> bytes:
     if isinstance(value, SubscriptionRecord):
         return _SUBSCRIPTION.encode(value)
+    if isinstance(value, tuple):
+        return b"".join(event_parts(Events(*value)))
     if isinstance(value, StoredBatch):
         head, data = event_parts(Events(value.tree, value.batch))
         return _HELD.encode(_HeldRow(value.tree, value.hops, head + data))
@@ -102,6 +113,11 @@ def is_node_record(key: bytes) -> bool:
 
 def read_node_record(key: bytes, value: bytes) -> tuple[NodeKey, Any]:
     """Returns a record of a node as its journal had it; CodecError where it is none."""
+    if key == _HORIZON:
+        return ("horizon",), int.from_bytes(value, "big")
+    if key[:2] == _RETAINED:
+        events = _events(value)
+        return ("retained", key[2:].decode()), (events.tree, events.batch)
     kind = _KINDS.get(key[:2])
     if kind is None:
         raise CodecError(f"overlay record: a key that begins with {key[:2]!r}")
@@ -113,8 +129,11 @@ def read_node_record(key: bytes, value: bytes) -> tuple[NodeKey, Any]:
     if kind != "held":
         return (kind, *first), HandledBatch(first, _HANDLED.decode(value)["count"], kind == "handled")
     row = _HELD.decode(value)
+    return (kind, *first), StoredBatch(row.tree, _events(row.events).batch, row.hops)
+
+
+def _events(data: bytes) -> Events:
     try:
-        batch = read_events(row.events, 0).batch
+        return read_events(data, 0)
     except PeerError as error:
         raise CodecError(f"overlay record: {error}") from error
-    return (kind, *first), StoredBatch(row.tree, batch, row.hops)

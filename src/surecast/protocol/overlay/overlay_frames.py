@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-from surecast.protocol.demand import DemandFrame, Subscription
+from surecast.protocol.demand import DemandFrame, Subscription, Sum
 from surecast.protocol.filters import Value
 from surecast.protocol.link import LinkAck, NumberedFrame
 from surecast.protocol.overlay.event_id import EventId
@@ -22,6 +22,12 @@ __all__ = [
     "Events",
     "Frame",
     "LinkStates",
+    "MapBucket",
+    "MapEntries",
+    "MapForget",
+    "MapFrame",
+    "MapKey",
+    "MapSums",
     "Marker",
     "NodeState",
     "UnknownFrame",
@@ -56,6 +62,9 @@ class EventBatch:
     them; it is empty where no event has any. `names` are those that the home broker looked
     for, None if all: a filter that it had not heard of may ask for more. `publisher` names the publisher's session.
 
+    Events that are retained have a `stamp`, that of the first; each has one more than the one before. With `deletes`
+    they have no payload and clear their topic.
+
     >>> batch = EventBatch(EventId("b1", 1, 10), 3, "stock", published_s=0.0, qos=1)
     >>> batch.part(1, 3).first.number, batch.part(1, 3).count
     (11, 2)
@@ -71,6 +80,8 @@ class EventBatch:
     body: Body | None = None
     publisher: str = ""
     names: tuple[str, ...] | None = None
+    stamp: int = 0
+    deletes: bool = False
 
     def part(self, start: int, stop: int) -> EventBatch:
         """Returns the events from one place up to another."""
@@ -84,6 +95,7 @@ class EventBatch:
             topic=body.topics[0] if body is not None and body.topics else self.topic,
             attributes=self.attributes[start:stop],
             body=body,
+            stamp=self.stamp + start if self.stamp else 0,
         )
 
     def at_most(self, qos: int) -> EventBatch:
@@ -150,6 +162,64 @@ class Marker:
         return (self.incarnation, self.number)
 
 
+class MapKey(NamedTuple):
+    """A version of a retained message: of those of a topic the one with the highest stamp is the latest, and of equal
+    stamps the one whose origin comes last in the alphabet."""
+
+    topic: str
+    stamp: int
+    origin: str
+
+    @property
+    def version(self) -> tuple[int, str]:
+        """Orders the versions of a topic."""
+        return (self.stamp, self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class MapSums:
+    """Sums of hashes over the versions of retained messages. Whoever gets those of the root goes on with what differs
+    if its name comes first, or `asks` says so: both ends may have begun."""
+
+    tree: int
+    sums: tuple[Sum, ...]
+    asks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class MapBucket:
+    """The versions of one bucket of the sender; after what `is_last` it begins again."""
+
+    tree: int
+    bucket: int
+    keys: tuple[MapKey, ...]
+    is_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MapEntries:
+    """Retained messages that the receiver lacks, each as a batch of one, and the topics of which the sender wants the
+    message. After what `begins_again` the receiver compares anew."""
+
+    tree: int
+    entries: tuple[EventBatch, ...]
+    wanted: tuple[str, ...] = ()
+    begins_again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MapForget:
+    """A wave about deletions: asks which the receiver and all behind it have, says which they have, or drops them."""
+
+    tree: int
+    number: int
+    step: Literal["ask", "have", "drop"]
+    keys: tuple[MapKey, ...]
+
+
+MapFrame: TypeAlias = MapSums | MapBucket | MapEntries | MapForget
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownFrame:
     """A frame of an optional kind that this broker does not know, from a neighbour with a later version."""
@@ -157,7 +227,7 @@ class UnknownFrame:
     kind: int
 
 
-Frame: TypeAlias = Events | Detoured | LinkStates | Marker | UnknownFrame | DemandFrame | Subscription
+Frame: TypeAlias = Events | Detoured | LinkStates | Marker | UnknownFrame | DemandFrame | Subscription | MapFrame
 
 Written: TypeAlias = NumberedFrame[Frame] | LinkAck
 """A frame or an acknowledgement, as it goes over a connection."""

@@ -34,6 +34,11 @@ from surecast.protocol.overlay.overlay_frames import (
     Events,
     Frame,
     LinkStates,
+    MapBucket,
+    MapEntries,
+    MapForget,
+    MapFrame,
+    MapSums,
     Marker,
     NodeState,
     UnknownFrame,
@@ -42,6 +47,7 @@ from surecast.protocol.overlay.overlay_frames import (
 )
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
+from surecast.protocol.overlay.retained_map import RetainedMap
 from surecast.protocol.overlay.retransmission import Retransmission
 from surecast.protocol.overlay.unseen import runs_of, take_unseen
 
@@ -110,6 +116,12 @@ class OverlayNode:
         self._deliveries: list[EventBatch] = []
         self.cuts = AccountsCuts(name, incarnation, self._links.sessions, self.accounts, self.custody)
         self._number = 0
+        self.retained = RetainedMap(
+            name, plan, self.journal, self._take_id, self._links.is_up, settings.retained_max,
+            settings.retained_bytes_max,
+        )  # fmt: skip
+        self._coming: dict[str, dict[EventId, None]] = {hop: {} for hop in self._links.sessions}
+        """The retained events at best effort that are on the link to each neighbour, by their last one."""
         self._started_s = now
         self._settles_s = now + settings.grace_s
         self._refreshes_s = now + settings.refresh_s
@@ -146,11 +158,14 @@ class OverlayNode:
         publisher: str = "",
         is_delivered: bool = False,
         names: tuple[str, ...] | None = None,
+        is_retained: bool = False,
+        deletes: bool = False,
     ) -> EventBatch | None:
         """Takes events of a client of this broker; returns them with their identity, None where it is full. Where the
         core has delivered them to the broker's own clients, they are for neighbours alone, and taken in any case.
         Events to several topics are on one tree, and `topic` is that of the first.
-        `names` are the attributes that were looked for, None if all."""
+        `names` are the attributes that were looked for, None if all. Events that are retained, to one topic, go to all
+        brokers; with `deletes` they clear their topic."""
         tree = self.plan.tree_of(topic)
         parts = self._parts[tree]
         is_assured = parts.custody and qos > 0
@@ -159,7 +174,10 @@ class OverlayNode:
             return None
         first = EventId(self.name, self.incarnation, self._number)
         self._number += count
-        batch = EventBatch(first, count, topic, now, expires_s, qos, attributes, body, publisher, names)
+        stamp = self.retained.stamp(now, count) if is_retained else 0
+        batch = EventBatch(
+            first, count, topic, now, expires_s, qos, attributes, body, publisher, names, stamp, deletes
+        )  # fmt: skip
         self.accounts.published += count
         if not self._demand.is_advertised(tree, topic):
             self.accounts.unadvertised += count
@@ -256,6 +274,8 @@ class OverlayNode:
             self._flood((state,), besides=neighbour)
             self._demand.view_changed()
         self._demand.compare(neighbour, is_resumed=resumption.is_received_resumed)
+        if not (resumption.is_resumed and resumption.is_received_resumed):
+            self._put_map(self.retained.compare(neighbour))
         self._end_overfull()
         self._pump(neighbour)
         for held in self._again.due_at_link_up(self.custody, neighbour):
@@ -271,6 +291,7 @@ class OverlayNode:
         """The connection to a neighbour broke, or the detector has given it up."""
         self._links.sessions[neighbour].disconnect()
         self._detours.disconnected(neighbour, now)
+        self.retained.disconnected(neighbour)
         self._links.down_since[neighbour] = now
         if self._has_detours:
             self._flood((self._view.link_changed(neighbour, is_up=False),), besides=neighbour)
@@ -332,6 +353,7 @@ class OverlayNode:
             self._refreshes_s = now + self.settings.refresh_s
             self._links.find_stuck()
             self._demand.refresh_all(now)
+            self._refresh_retained(now)
         self._end_overfull()
         self._detours.tick(now)
         for neighbour, since_s in list(self._links.down_since.items()):
@@ -348,6 +370,7 @@ class OverlayNode:
         """Takes back what was on disk, before anything else happens to a node that was started again."""
         self.custody.restore({key: record for key, record in records.items() if key[0] not in DISK_KINDS})
         self._demand.restore(records, self._started_s)
+        self.retained.restore(records)
         self._again.restored(self.custody, list(self._links.sessions), self._started_s)
         for hop in self._links.sessions:
             self.accounts.hops[hop].offered += self.custody.events_unsent(hop)
@@ -371,9 +394,56 @@ class OverlayNode:
                 self._detours.look_around(now)
         elif isinstance(frame, Marker):
             self.cuts.take(neighbour, frame)
+        elif isinstance(frame, MapSums | MapBucket | MapEntries | MapForget):
+            self._take_map(neighbour, frame, now)
         elif not isinstance(frame, UnknownFrame):
             self._demand.receive(neighbour, frame, now)
             self._end_overfull()
+
+    def _take_map(self, neighbour: str, frame: MapFrame, now: float) -> None:
+        frames, fresh = self.retained.receive(neighbour, frame, now, self._is_coming)
+        self._put_map(frames)
+        for tree, entry in fresh:
+            if LOCAL in self._demand.find(tree, entry.topic, now).possible() and now < entry.expires_s:
+                self._deliver_repaired(tree, entry)
+
+    def _deliver_repaired(self, tree: int, entry: EventBatch) -> None:
+        """Hands a retained message that came by a comparison to the broker's own clients; its event may come yet."""
+        parts = self._parts[tree]
+        if parts.custody:
+            seen = self.custody.delivered
+        elif parts.detours:
+            seen = self._attempts.setdefault(entry.first.origin, SeenEvents())
+        else:
+            self._deliver([entry])
+            return
+        for part in take_unseen(entry, seen, takes_too_old=False).parts:
+            if parts.custody:
+                self.custody.note_delivered(part)
+            self._deliver([part])
+
+    def _put_map(self, frames: Iterable[tuple[str, MapFrame]]) -> None:
+        """Sends frames about retained messages; what a neighbour misses is found by the next comparison."""
+        for hop, frame in frames:
+            if isinstance(frame, MapEntries) and (self._links.is_up(hop) or hop in self._links.down_since):
+                self.retained.entries_sent += len(frame.entries)
+            if self._links.put_control(hop, frame):
+                self._demand.overfull[hop] = None
+
+    def _is_coming(self, hop: str, entry: EventBatch) -> bool:
+        """Returns whether a retained message is on its way to a neighbour as an event."""
+        return entry.first in self._coming[hop] or self.custody.holds(hop, entry.first)
+
+    def _refresh_retained(self, now: float) -> None:
+        """Compares retained messages with all neighbours that are up, and forgets deletions that all know."""
+        self.retained.expire(now)
+        for hop in self._links.up():
+            self._put_map(self.retained.compare(hop))
+        self._put_map(self.retained.begin_waves(now))
+
+    def _take_id(self) -> EventId:
+        self._number += 1
+        return EventId(self.name, self.incarnation, self._number - 1)
 
     def _end_overfull(self) -> None:
         """Ends the sessions of links that are down on which too much demand waits; they compare it when they are up."""
@@ -413,6 +483,8 @@ class OverlayNode:
         if now >= batch.expires_s:
             self.accounts.expired += batch.count
             return
+        if batch.stamp:
+            self.retained.take(tree, batch)
         for part, hops in self._route(tree, batch, now):
             for hop, qos in hops.items():
                 if hop == LOCAL:
@@ -439,6 +511,8 @@ class OverlayNode:
                 self.accounts.expired += fresh.count
                 self.custody.take(tree, fresh, {})
                 continue
+            if fresh.stamp:
+                self.retained.take(tree, fresh)
             for part, wanted in self._route(tree, fresh, now):
                 if LOCAL in wanted and source != _CORE:
                     self._deliver(take_unseen(part, self.custody.delivered, takes_too_old=True).parts)
@@ -476,6 +550,9 @@ class OverlayNode:
                 (batch.part(body.firsts[first], stops[last - 1]), hops) for first, last, hops in runs_of(wanted)
             ]  # fmt: skip
         demand = self._demand.find(tree, batch.topic, now)
+        if batch.stamp:  # every broker keeps it, and hands it to its own clients if any want it
+            local = {LOCAL: batch.qos} if LOCAL in demand.possible() else {}
+            return [(batch, local | dict.fromkeys(self.plan.tree_neighbours(tree, self.name), batch.qos))]
         if not demand.conditional:
             return [(batch, demand.always)]
         if batch.names is not None and not self._demand.has_all(tree, batch.names):
@@ -525,6 +602,8 @@ class OverlayNode:
         ):
             accounts.transmitted += count
             accounts.on_link += count
+            if events.batch.stamp:
+                self._coming[hop][events.batch.first.plus(count - 1)] = None
         else:
             accounts.dropped["queue-full"] += count
 
@@ -599,6 +678,8 @@ class OverlayNode:
                 accounts.acknowledged += frame.batch.count
                 if not frame.attempt:
                     self.custody.acknowledge(neighbour, frame.batch.first)
+                elif frame.batch.stamp:
+                    self._coming[neighbour].pop(frame.batch.first.plus(frame.batch.count - 1), None)
             elif count := events_of(frame):
                 accounts.on_link -= count
                 accounts.acknowledged += count
@@ -617,6 +698,8 @@ class OverlayNode:
                 in_custody.append(frame.batch)
             else:
                 accounts.lost += count
+                if isinstance(frame, Events) and frame.batch.stamp:
+                    self._coming[neighbour].pop(frame.batch.first.plus(count - 1), None)
         for _, lane, _, frame in unsent:
             if isinstance(frame, Events) and not frame.attempt:
                 accounts.on_link -= frame.batch.count

@@ -22,7 +22,7 @@ _SOUND_BYTES_MAX: Final = 256
 
 
 class Deliveries:
-    """Delivers events. They are not retained here, and shared subscriptions, which belong to one broker, get none.
+    """Delivers events, and keeps those that are retained. Shared subscriptions, which belong to one broker, get none.
 
     `malformed` counts messages whose properties subscribers could not read: a broker far away has made them up.
     """
@@ -74,6 +74,25 @@ class Deliveries:
                 events.publisher, published_s + interval_s,
             )  # fmt: skip
             self._give(message, now)
+
+    def retain(self, topic: str, entry: EventBatch | None, now: float) -> None:
+        """Has a message as the retained one of a topic, or none."""
+        retained = self._core.retained
+        before = retained.get(topic)
+        body = entry.body if entry is not None else None
+        if entry is None or not isinstance(body, MessageRun):
+            if before is not None:
+                retained.discard(before)
+            return
+        _, interval_s, properties, payload = body.messages()[-1]
+        if properties and not self._is_sound(properties):
+            return
+        published_s = entry.published_s
+        message = Message(
+            self._number(), topic, text_field(topic), payload, entry.qos, True, properties, entry.expires_s,
+            published_s, entry.publisher, published_s + interval_s,
+        )  # fmt: skip
+        retained.store(message)
 
     def _number(self) -> int:
         incoming = self._core.incoming

@@ -82,6 +82,9 @@ class OverlayBroker:
         self.node.restore(own)
         core.restore(others, now)
         self._traffic: LocalTraffic = core.traffic
+        for message in core.retained.state()[0]:  # those of a broker that was alone before
+            if self.node.retained.get(message.topic) is None:
+                core.traffic.publish_message(message)
         self._demand = LocalDemand()
         self.deliveries = Deliveries(core)
         self.connections: dict[str, LinkConnection] = {}
@@ -106,6 +109,10 @@ class OverlayBroker:
         node.take_detoured(now)
         for events in node.take_deliveries():
             self.deliveries.deliver(events, now)
+        for topic, entry in node.retained.take_changed():
+            # The core has what its own clients retain, and has had it before the node.
+            if entry is None or (entry.first.origin, entry.first.incarnation) != (self.name, node.incarnation):
+                self.deliveries.retain(topic, entry, now)
         if node.journal:
             self.core.journal.records += node_records(node.journal)
             node.journal.clear()

@@ -64,6 +64,8 @@ def _is_like(one: Message, other: Message) -> bool:
         one.topic == other.topic
         and one.publisher == other.publisher
         and (one.qos, one.published_at, one.expires_at) == (other.qos, other.published_at, other.expires_at)
+        and one.retain == other.retain
+        and not (one.retain and bool(one.payload) != bool(other.payload))
     )
 
 
@@ -85,6 +87,8 @@ def _publish_run(node: OverlayNode, messages: list[Message], publishers: dict[st
             body=MessageRun.of([_batched(message) for message in part]),
             publisher=first.publisher,
             is_delivered=True,
+            is_retained=first.retain,
+            deletes=first.retain and not first.payload,
         )
     publishers.setdefault(first.topic, {})[first.publisher] = None
 
