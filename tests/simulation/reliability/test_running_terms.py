@@ -27,9 +27,9 @@ availability:
 workload:
   topics: [t, u]
   deadline: %s
-  publishers: [{name: p, home: b-1, topics: [t], rate: 1/5s}, {name: q, home: b-4, topics: [u], rate: 1/5s}]
+  publishers: [{name: p, home: b-1, topics: [t], rate: 1/20s}, {name: q, home: b-4, topics: [u], rate: 1/20s}]
   subscribers: [{name: s, count: 6, topics: [t]}, {name: r, count: 6, topics: [u]}]
-delivery: {fault_tolerance: {refresh_interval: 10s, retransmission_interval: 0s, %s}}
+delivery: {fault_tolerance: {refresh_interval: 30s, retransmission_interval: 0s, %s}}
 """
 BYPASSES = ["bypass", "bypass-buffering"]
 
@@ -43,7 +43,7 @@ def three(system: System, schemes: list[str]) -> list[dict[str, Any]]:
     reports = (
         predict_reliability(system, schemes),
         simulate_reliability(system, schemes, runs=20, duration_s=86400, seed=5),
-        simulate_protocol(system, schemes, runs=2, duration_s=12_000, seed=6),
+        simulate_protocol(system, schemes, runs=2, duration_s=20_000, seed=7),
     )
     return [
         {scheme: report.values("reliability", scope="subscriber", variant=scheme) for scheme in schemes}
@@ -62,7 +62,7 @@ def test_formula_compiled_simulation_and_nodes_agree(terms: str) -> None:
     formula, compiled, nodes = three(system_of(terms), schemes)
     for scheme in schemes:
         assert np.abs(differences(formula[scheme], compiled[scheme])).mean() < 0.012, (scheme, terms)
-        # Over 24,000 s the mean of twelve subscribers is known to about 0.04.
+        # Over 40,000 s the mean of twelve subscribers is known to about 0.03.
         assert abs(differences(compiled[scheme], nodes[scheme]).mean()) < 0.05, (scheme, terms)
 
 
