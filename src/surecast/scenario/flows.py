@@ -54,6 +54,20 @@ class Flows:
 
 def flows_of(system: System) -> Flows:
     """Returns the flows of a system (reliability Eq. 1: a publisher's rate where topics agree, else none)."""
+    for known, flows in _FOUND:
+        if known is system:
+            return flows
+    flows = _flows(system)
+    _FOUND.append((system, flows))
+    del _FOUND[:-2]
+    return flows
+
+
+_FOUND: list[tuple[System, Flows]] = []
+"""The systems whose flows were found last: several models of a large one start from them, and they take seconds."""
+
+
+def _flows(system: System) -> Flows:
     interests: dict[tuple[int, tuple[str, ...]], int] = {}
     interest_of = [interests.setdefault((s.home, tuple(sorted(s.topics))), len(interests)) for s in system.subscribers]
     publishers_on: dict[str, list[int]] = {}

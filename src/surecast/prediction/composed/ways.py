@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,7 +84,7 @@ class Ways:
     waited_s: Array
     waits: list[Waits]
 
-    @property
+    @cached_property
     def total_s(self) -> Array:
         """Mean time in queues and on links, with detours and outages of brokers."""
         return (1.0 - self.detours) * self.direct.stays_s + self.detours * self.around.stays_s
