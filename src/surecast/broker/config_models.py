@@ -99,7 +99,7 @@ rules for a client that set the same limit the first one decides."""
 
 
 class ListenerSpec(Spec):
-    """Where clients connect."""
+    """An address at which clients connect."""
 
     name: Name | None = None
     """A name for log lines and metrics; the kind and the port if it is left out."""
@@ -175,7 +175,7 @@ class StateSpec(Spec):
 
 
 class SecuritySpec(Spec):
-    """Who may connect and what they may do."""
+    """The users who may connect, and the topics that they may use."""
 
     users: FilePath | None = None
     """File of users and password hashes, made by `surecast passwd`."""
@@ -379,11 +379,11 @@ class BrokerConfig(Spec):
     name: Name = "surecast"
     """Name of the broker in its logs and metrics."""
     listeners: Annotated[tuple[ListenerSpec, ...], Field(min_length=1)] = (ListenerSpec(),)
-    """Where clients connect."""
+    """The addresses at which clients connect."""
     state: StateSpec = StateSpec()
     """The state that is kept for the next start."""
     security: SecuritySpec = SecuritySpec()
-    """Who may connect and what they may do."""
+    """The users who may connect, and the topics that they may use."""
     limits: LimitsSpec = LimitsSpec()
     """The bounds of every queue, table and waiting time."""
     clients: tuple[ClientLimitsSpec, ...] = ()

@@ -36,9 +36,9 @@ class BrokerReplicaSpec(ReplicaSpec):
     """One replica of a group that is a broker."""
 
     client: AddressText | None = None
-    """Where administrators reach it, by `surecast cluster`, with the group's secret; nobody does if it is left out."""
+    """The address for `surecast cluster`, which needs the group's secret; without one it cannot be administered."""
     mqtt: Annotated[tuple[ListenerSpec, ...], Field(min_length=1)]
-    """Where it takes MQTT clients."""
+    """The addresses at which it takes MQTT clients."""
     http: HttpSpec | None = None
     """Metrics, health and administration over HTTP; there is no such listener if it is left out."""
 
@@ -69,8 +69,8 @@ class BrokerGroupSpec(GroupSpec):
     replicas: Annotated[tuple[BrokerReplicaSpec, ...], Field(min_length=1)]
     """All replicas, those that join later among them."""
     security: SecuritySpec = SecuritySpec()
-    """Who may connect and what they may do. Every replica reads the users file at its own place; the access rules of \
-the replica that started or was reloaded last hold for all."""
+    """The users who may connect, and the topics that they may use. Every replica reads the users file at its own \
+place; the access rules of the replica that started or was reloaded last hold for all."""
     limits: LimitsSpec = LimitsSpec()
     """The bounds of every queue, table and waiting time; those of the replica that started or was reloaded last hold \
 for all."""

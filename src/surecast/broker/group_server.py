@@ -243,7 +243,7 @@ class GroupServer(Shell, NodeUser):
     # The turn.
 
     def submit_waiting(self) -> None:
-        """What has arrived becomes commands, unless the leader had better collect more first."""
+        """Makes commands of what has arrived, unless the leader had better collect more first."""
         commands, front_end = self._commands, self.front_end
         if front_end.outbox:
             self.node.peers.post_unordered(front_end.outbox)

@@ -1,4 +1,4 @@
-"""Where connections come in. Every limit is checked before anything is made for a new connection, TLS included;
+"""Take new connections of clients. Every limit is checked before anything is made for a new connection, TLS included;
 the rate of new connections of each address is one of them."""
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class LossyRelay(asyncio.DatagramProtocol):
         self.delay_s = delay_s
         self.counts: Counter[str] = Counter()
         self.tap: Callable[[bytes, Address], None] | None = None
-        """Where given, is shown every datagram that is passed on, and to whom."""
+        """A function that is shown every datagram that is passed on, and to whom; None for none."""
         self._limit = int(loss * 2.0**64)
         self._seed = mixed(seed)
         self._passed: Counter[tuple[int, int]] = Counter()

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 UNMET, GOOD, BAD = 0, 1, 2
-"""What is known of a link: nothing, so that it is met as it is at any time, or its state at the last packet."""
+"""The knowledge of a link: nothing, so that it is met as it is at any time, or its state at the last packet."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)

@@ -49,7 +49,7 @@ class Accounts:
 
     @property
     def queued(self) -> int:
-        """What must still be there: the accounts say so; a session's queue must agree."""
+        """Returns how many messages must still be queued by these accounts; the queue of the session must agree."""
         return self.matched - self.delivered - self.expired - self.dropped_total
 
     def add(self, other: Accounts) -> None:

@@ -1,4 +1,4 @@
-"""What limits a broker: every queue, table and waiting time has a bound."""
+"""The limits of a broker: every queue, table and waiting time has a bound."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["FIXED", "OVERFLOWS", "BrokerSettings", "Overflow"]
 Overflow = Literal["drop-new", "drop-old", "reject", "expire-first"]
 
 OVERFLOWS: Final[tuple[Overflow, ...]] = ("drop-new", "drop-old", "reject", "expire-first")
-"""What happens to a message that finds a session's queue full."""
+"""The rules for a message that finds the queue of a session full."""
 
 
 FIXED: Final = ("topic_levels_max", "user_properties_max", "packet_filters_max")
@@ -36,7 +36,7 @@ class BrokerSettings:
     queue_bytes_max: int = 64 * 1024 * 1024
     """Payload and topic bytes that wait for one session."""
     overflow: Overflow = "drop-new"
-    """What happens to a message that finds the queue full."""
+    """The rule for a message that finds the queue full."""
     inflight_max: int = 1_000
     """Unacknowledged messages towards a client; a client's own receive maximum may be lower."""
     receive_maximum: int = 1_000

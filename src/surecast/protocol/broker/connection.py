@@ -19,7 +19,7 @@ _DEFAULTS = Limits()
 
 
 class Phase(Enum):
-    """How far a connection has come."""
+    """The phases of a connection, in order."""
 
     NEW = "waiting for CONNECT"
     CHECKING = "waiting for the credentials to be checked"
@@ -29,7 +29,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a connection came from: a listener and an address; `identity` if a certificate has named the client."""
+    """The listener and the address that a connection came from; `identity` if a certificate has named the client."""
 
     listener: str = "default"
     peer: str = ""
@@ -117,7 +117,7 @@ class Connection:
         self.silence_max_s = 0.0
 
     def is_closed(self) -> bool:
-        """Whether it is over; what is in `out` is still to be sent."""
+        """Says that the connection is over; what is in `out` is still to be sent."""
         return self.phase is Phase.CLOSED
 
     def parts(

@@ -388,7 +388,7 @@ class BrokerCore:
         return total
 
     def take_journal(self) -> list[Record]:
-        """What must be durable before anything is sent."""
+        """Takes the records that must be durable before anything is sent."""
         return self.journal.take()
 
     # What packets do.

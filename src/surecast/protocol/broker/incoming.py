@@ -34,7 +34,7 @@ _ALLOWED_TOPIC_MAX = 256
 
 
 class ViolationError(PeerError):
-    """What a client did that its connection does not survive."""
+    """A client broke the protocol, and its connection is closed for it."""
 
     def __init__(self, reason: ReasonCode, message: str):
         super().__init__(message)
@@ -321,7 +321,7 @@ class Incoming:
         return reason
 
     def _was_received(self, connection: Connection, session: Session, identifier: int) -> bool:
-        """Whether a QoS 2 message is a repetition. MQTT 3.1.1 limits what is open by its identifiers alone."""
+        """Says whether a QoS 2 message is a repetition. MQTT 3.1.1 limits what is open by its identifiers alone."""
         if identifier in session.received:
             return True
         limit = connection.limits.receive_maximum

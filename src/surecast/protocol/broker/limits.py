@@ -52,7 +52,7 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What limits one client and its session. `warn_at` is the length of a queue that is nearly full.
+    """The limits of one client and its session. `warn_at` is the length of a queue that is nearly full.
 
     >>> Limits(queue_messages_max=10).warn_at
     8
@@ -115,7 +115,7 @@ class ClientRule:
         self._user = None if user is None else _pattern(user)
 
     def is_for(self, user: str, client: str) -> bool:
-        """Whether a client is meant. A rule with a user is for no client without one."""
+        """Says whether a rule is for a client. A rule with a user is for no client without one."""
         if self._user is not None and (not user or self._user.fullmatch(user) is None):
             return False
         return self._client is None or self._client.fullmatch(client) is not None
@@ -150,7 +150,7 @@ class LimitTable:
         self.rejects = any(limits.overflow == "reject" for limits in every) or any(
             rule.overrides.overflow == "reject" for rule in self._rules
         )
-        """Whether any client may have the overflow rule `reject`."""
+        """True if some client may have the overflow rule `reject`."""
 
     def of_listener(self, listener: str) -> Limits:
         """The limits of a listener before it is known who connects; one that is not known has the broker's."""

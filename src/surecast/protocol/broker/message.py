@@ -83,7 +83,7 @@ class Message:
         self._others: dict[_Kind, Parts] | None = None
 
     def parts(self, version_5: bool, qos: int, retain: bool, identifiers: tuple[int, ...], now: float) -> Parts:
-        """What comes before and after the packet identifier in a PUBLISH to a subscriber.
+        """Returns the bytes before and after the packet identifier in a PUBLISH to a subscriber.
 
         Under QoS 0 there is no packet identifier and the packet is one after the other.
         """

@@ -22,7 +22,7 @@ def interval_of(properties: Properties) -> float:
 
 
 def lifetime_of(properties: Properties) -> float:
-    """How long a message may wait: its expiry interval, or its deadline in milliseconds where that is shorter.
+    """Returns how long a message may wait: its expiry interval, or its deadline in milliseconds where that is shorter.
 
     >>> lifetime_of(Properties(message_expiry_s=2, user=(("deadline-ms", "1500"),)))
     1.5

@@ -1,4 +1,4 @@
-"""What a broker tells of itself while it works: for event logs, warnings and metrics."""
+"""The calls by which a broker reports what it does: for event logs, warnings and metrics."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["ConnectionHooks", "Counters", "Observer"]
 
 
 def _nothing(*arguments: object) -> None:
-    """What is done where nobody wants to know."""
+    """Does nothing: stands for a hook that nobody has set."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionHooks:
-    """Who is told when connections begin and end. Unlike an observer it costs messages nothing; it must not raise."""
+    """Functions to call when connections begin and end. They cost messages nothing, and must not raise."""
 
     accepted: Callable[[Connection], None] = _nothing
     """A client was accepted."""

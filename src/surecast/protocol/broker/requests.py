@@ -47,7 +47,7 @@ def request_of(properties: Properties) -> Request | None:
 
 
 class TokenOutcomes:
-    """What is remembered of one token: the highest number so far, and the outcomes of the last 64."""
+    """The requests of one token: the highest number so far, and the outcomes of the last 64."""
 
     __slots__ = ("highest", "is_durable", "outcomes", "used_at")
 
@@ -94,7 +94,7 @@ class Requests:
         return len(self._entries)
 
     def outcome(self, user: str, request: Request) -> ReasonCode | None:
-        """What became of a request, None if it is new; RequestError if nobody knows any more."""
+        """Returns the outcome of a request, None if it is new; RequestError if it is no longer remembered."""
         key = (user, request[0])
         entry = self._entries.get(key)
         if entry is None:

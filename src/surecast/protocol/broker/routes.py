@@ -1,4 +1,4 @@
-"""Where a topic's messages go: subscriptions looked up once per topic and kept ready for use.
+"""The subscribers of each topic: subscriptions are looked up once per topic and kept ready for use.
 
 A `Route` lists, for one topic, the sessions that want it; a `FanOut` says what to do with plain messages for them.
 Topics with the same subscribers share one, so that messages to several of them are passed on in one piece. Everything
@@ -259,7 +259,7 @@ class Routes:
         return iter(self._routes.values())
 
     def filed(self) -> list[tuple[str, Session | Share, str]]:
-        """Who is filed under which filter, and the name of a share: filters are sorted, those of one are in order."""
+        """Returns filter, subscriber and name of the share of all that is filed, sorted by filter, then in order."""
         entries: list[tuple[str, Session | Share, str]] = [
             (wanted, value, str(key)) if isinstance(value, Share) else (wanted, value[0], "")
             for wanted, key, value in self._tree

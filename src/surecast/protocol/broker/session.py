@@ -67,7 +67,7 @@ class Subscription:
 
 @dataclass(slots=True)
 class SessionWill:
-    """What is published when a client is gone, `delay_s` after; `due_at` once the delay runs.
+    """The message to publish `delay_s` after its client is gone; `due_at` once the delay runs.
 
     The message may wait for `lifetime_s`, and says so by its expiry interval `interval_s`, which may be longer.
     """
@@ -171,7 +171,7 @@ class Session:
 
     @property
     def persistent(self) -> bool:
-        """Whether it outlives its connection, so that its state belongs on disk."""
+        """Says whether the session outlives its connection, so that its state belongs on disk."""
         return self.lifetime_s > 0
 
     @property

@@ -190,7 +190,7 @@ class Sessions:
             connection.pace = Pace(rate_per_s, now)
 
     def _lifetime_s(self, connect: Connect) -> float:
-        """How long the session outlives its connection."""
+        """Returns how long the session outlives its connection."""
         if connect.version != V5:
             asked = 0.0 if connect.clean_start else math.inf
         else:

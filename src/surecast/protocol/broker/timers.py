@@ -1,4 +1,4 @@
-"""What is to happen later, in order of time."""
+"""Timers: things to do later, in order of time."""
 
 from __future__ import annotations
 

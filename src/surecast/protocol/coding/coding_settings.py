@@ -34,7 +34,7 @@ class CodingSettings:
     packet_bytes: int = 1000
     """The longest payload of a packet."""
     key: bytes | None = field(default=None, repr=False)
-    """Where given, packets are authenticated with it (keyed BLAKE2b) instead of protected by CRC-32C.
+    """The key that packets are authenticated with (keyed BLAKE2b); without one they are protected by CRC-32C.
     A broker that recodes needs it too."""
     event_bytes_max: int = 1 << 26
     """A longer event is refused, by senders and receivers: it bounds what a packet can make a receiver reserve."""

@@ -90,7 +90,7 @@ class DemandTable:
         text_bytes_max: int = _TEXT_BYTES_MAX,
     ):
         self.attributes: dict[str, int] = {}
-        """How many filters name each attribute; an event need not carry those that none does."""
+        """The number of filters that name each attribute; an event need not carry those that none does."""
         self._always, self._by_topic = tuple(always), frozenset(by_topic)
         self._filters_max = filters_max
         self._text_bytes_max = text_bytes_max

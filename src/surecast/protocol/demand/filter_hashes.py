@@ -24,7 +24,7 @@ _MASK: Final = (1 << 64) - 1
 
 
 class Hashed(Protocol):
-    """What can be compared: by two numbers, of 16 and 64 bits, and in an order that is the same at all brokers."""
+    """An entry that is compared: by two numbers, of 16 and 64 bits, and in an order that is the same at all brokers."""
 
     @property
     def digest(self) -> tuple[int, int]:
@@ -62,7 +62,7 @@ class FilterHashes(Generic[H]):
         self.size = 0
         """The number of filters, each as often as it is there."""
         self._unsummed: dict[H, int] = {}
-        """What has changed since sums and buckets were last needed: a change that is taken back costs no hash."""
+        """The changes since sums and buckets were last needed: a change that is taken back costs no hash."""
 
     @property
     def root(self) -> Sum:

@@ -285,7 +285,7 @@ class TreeDemand:
         return frames
 
     def _can_answer(self, hop: str) -> bool:
-        """Whether it is known what is behind all other links, and what a neighbour advertises."""
+        """Says whether it is known what is behind all other links, and what a neighbour advertises."""
         return hop not in self._silent and all(other == hop for other in self._unknown)
 
     def _answer_asked(self) -> _Outgoing:

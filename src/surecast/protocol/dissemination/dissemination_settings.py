@@ -67,7 +67,7 @@ class DisseminationSettings:
     mtu_bytes: int = 1400
     """The longest datagram."""
     key: bytes | None = field(default=None, repr=False)
-    """Where given, datagrams are authenticated with it."""
+    """The key that datagrams are authenticated with, if there is one."""
 
     def __post_init__(self) -> None:
         if self.paths != "none" and self.paths not in PATH_KINDS:

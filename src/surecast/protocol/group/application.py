@@ -1,4 +1,4 @@
-"""What an application must offer to live inside a replicated broker."""
+"""The interface of an application that lives inside a replicated broker."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ _PART: Final = Layout("part of a backup", _Part, digest=bytes_of(32), at=U32, pa
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a backup says of itself: the group and the replica it is of, how much of the log it has, and the time of
+    """The header of a backup: the group and the replica it is of, how much of the log it has, and the time of
     the log then."""
 
     group: str
@@ -57,7 +57,7 @@ def pack_backup(about: Backup, state: bytes) -> bytes:
 
 
 def read_backup(data: bytes, file: str = "backup") -> tuple[Backup, bytes]:
-    """What `pack_backup` packed; ConfigurationError where the file is none, or is damaged.
+    """Returns what `pack_backup` packed; ConfigurationError where the file is no backup, or is damaged.
 
     >>> read_backup(b"something else", "a.bak")
     Traceback (most recent call last):
@@ -97,7 +97,7 @@ def parts_of(state: bytes) -> Iterator[bytes]:
 
 
 class Parts:
-    """What has come of a backup, and what became of the last one that was whole. It is part of the replicated state.
+    """The parts that have come of a backup, and the outcome of the last whole one: part of the replicated state.
 
     `digest` is that of the backup in flight, or of the last one. `outcome` is empty while it is in flight; then it
     begins with `+` for one that was taken, and with `!` and the reason for one that was not. `detail` is what this

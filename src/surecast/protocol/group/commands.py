@@ -60,7 +60,7 @@ Decoded = list[Happening | SentBatch]
 
 
 class Item(IntEnum):
-    """What happened."""
+    """The kinds of items in a command."""
 
     ENTER = 1
     """A client whose credentials were checked sent CONNECT."""
@@ -77,7 +77,7 @@ class Item(IntEnum):
     KICK = 7
     """An administrator ends a connection, or a session, which is named by its key."""
     RULES = 9
-    """Who may publish and subscribe to what, from now on."""
+    """The access rules from now on."""
     SYSTEM = 10
     """The broker's own topics are due."""
     LIMITS = 11

@@ -105,7 +105,7 @@ class FrontEnd(Port):
 
     @property
     def bytes_waiting(self) -> int:
-        """What has arrived and is in no command yet."""
+        """Returns the size of what has arrived and is in no command yet."""
         return self.bytes_ready + (sum(early.bytes for early in self._early.values()) if self._early else 0)
 
     def count_messages(self) -> int:
@@ -118,7 +118,7 @@ class FrontEnd(Port):
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a command to take."""
+        """Says whether there is a command to take."""
         return bool(self._items) and len(self._under_way) < (self.window if self.work_max == self.bytes_max else 2)
 
     def _window(self) -> int:
@@ -324,7 +324,7 @@ class FrontEnd(Port):
             self._add(Item.END, connection.local, bytes((reason,)) + text.encode(), None)
 
     def control(self, kind: Item, number: int = 0, data: bytes = b"") -> None:
-        """What no connection sent: an administrator, the clock, the state of another replica."""
+        """Adds an item that no connection sent: of an administrator, the clock, the state of another replica."""
         self._add(kind, number, data, None)
 
     def take(self, now: float) -> list[tuple[int, list[bytes]]]:
@@ -394,7 +394,7 @@ class FrontEnd(Port):
             self._under_way[sequence] = (at + late_s, decoded, work)
 
     def is_stuck(self, now: float) -> bool:
-        """Whether a command has been in flight for too long."""
+        """Says whether a command has been in flight for too long."""
         oldest = next(iter(self._under_way.values()), None)
         return oldest is not None and now - oldest[0] > self.patience_s
 

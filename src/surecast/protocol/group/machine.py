@@ -60,7 +60,7 @@ class _Source:
 
 
 class Port:
-    """What the machine asks of the replica it runs on; this one stands for a replica without any connections."""
+    """The replica as the machine sees it; this one stands for a replica without any connections."""
 
     def connection(self, incarnation: int, number: int, origin: Origin, now: float) -> Connection | None:
         """The connection of this replica that enters; None if it is gone or belongs to an earlier incarnation."""
@@ -269,7 +269,7 @@ class GroupMachine:
         return _HOME.pack(replica, self.sources[replica].incarnation)
 
     def allows(self, user: str, client: str, action: str, topic: str) -> bool:
-        """Whether a client may publish or subscribe to a topic, by the rules that hold for all replicas."""
+        """Says whether a client may publish or subscribe to a topic, by the rules that hold for all replicas."""
         return not topic.startswith("$") and self.rules.authorise(user, client, action, topic)
 
     # What commands do.

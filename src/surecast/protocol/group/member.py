@@ -44,7 +44,7 @@ class Member(Connection):
 
 @dataclass(slots=True)
 class Early:
-    """What a client sent before it entered; whether anything of it is to happen once, or at least once."""
+    """The packets that a client sent before it entered, and whether any of them must happen once, or at least once."""
 
     items: list[tuple[int, bytes, Packets | None]] = field(default_factory=list)
     bytes: int = 0
@@ -59,7 +59,7 @@ def raw_packet(packet: Packet | PublishBatch | AckBatch, version: int) -> bytes:
 
 
 def promises(packets: Sequence[Packet | PublishBatch | AckBatch] | None) -> bool:
-    """Whether there is more among packets than messages of QoS 0 and a goodbye."""
+    """Says whether packets hold more than messages of QoS 0 and a goodbye."""
     if packets is None:
         return True
     for packet in packets:

@@ -1,4 +1,4 @@
-"""What all replicas go by: access rules and limits. Both came through the log, and are part of the state."""
+"""Access rules and limits that hold at all replicas. Both came through the log, and are part of the state."""
 
 from __future__ import annotations
 

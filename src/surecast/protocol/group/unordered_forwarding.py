@@ -61,11 +61,11 @@ class UnorderedForwarding:
 
     @property
     def is_used(self) -> bool:
-        """Whether there are such topics at all."""
+        """Says whether there are such topics at all."""
         return any(unordered for _, unordered in self._rules)
 
     def takes(self, packet: object) -> bool:
-        """Whether a packet is a message that is forwarded unordered."""
+        """Says whether a packet is a message that is forwarded unordered."""
         if isinstance(packet, PublishBatch):
             return packet.first_byte == _PLAIN and self._needs_no_order(topic_of(packet))
         return (
@@ -199,5 +199,5 @@ def _fits_all(group: Group, batch: PublishBatch) -> bool:
 
 
 def _fits(group: Group, version_5: bool, size: int) -> bool:
-    """Whether the bytes of a publisher can go to a group as they are."""
+    """Says whether the bytes of a publisher can go to a group as they are."""
     return group.version_5 is version_5 and not group.identifiers and size <= group.bytes_max

@@ -1,4 +1,4 @@
-"""How much of what clients sent goes into one command of the group: so much that others have their turn soon.
+"""Limits how much of what clients sent goes into one command of the group, so that others have their turn soon.
 
 A command is carried out in one go, by every replica, and nobody is served meanwhile. Its work is counted in bytes:
 a packet costs about as much as a kilobyte of payload, a message among others of its kind much less.

@@ -54,7 +54,7 @@ class LinkDetector:
     def __init__(self, times: DetectorTimes = DetectorTimes()):  # noqa: B008 (immutable)
         self.times = times
         self.hold_s = times.hold_down_s
-        """How long the link stays down when it breaks."""
+        """The time that the link stays down when it breaks."""
         self.may_connect_s = -inf
         """From when on the link may come up."""
         self.late_s = 0.0

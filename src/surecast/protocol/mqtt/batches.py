@@ -64,7 +64,7 @@ class PublishBatch:
         ends: Sequence[int],
         ids_at: Sequence[int] | None,
     ):
-        """Where it is not known where the identifiers are, and there is one topic, they are found when needed."""
+        """If `ids_at` is None and there is one topic, the places of the identifiers are found when they are needed."""
         self.data = data
         self.first_byte = first_byte
         self.version_5 = version_5
@@ -279,7 +279,7 @@ class PublishBatch:
         return [data[at + extra : end] for at, end in zip(self._body_places(), self.ends, strict=True)]
 
     def _body_places(self) -> list[int]:
-        """Where the properties of each packet of MQTT 5, or else its payload, begin."""
+        """Returns where the properties of each packet of MQTT 5, or else its payload, begin."""
         if self.first_byte & 6:
             return [at + 2 for at in self.ids_at]
         data, ends, start = self.data, self.ends, 0

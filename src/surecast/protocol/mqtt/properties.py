@@ -71,7 +71,7 @@ class Properties:
 _DEFAULTS: Final = {name: field.default for name, field in Properties.__dataclass_fields__.items()}
 
 NO_PROPERTIES: Final = Properties()
-"""What a packet without properties has; every packet of MQTT 3.1.1 is one."""
+"""The properties of a packet that has none, as every packet of MQTT 3.1.1."""
 
 
 def properties_from(values: Mapping[str, Any]) -> Properties:

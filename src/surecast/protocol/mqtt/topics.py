@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 MAX_LEVELS: Final = 200
-"""How many levels a topic may have unless another limit is given: deep topics are an attack, not an application."""
+"""The levels that a topic may have unless another limit is given: deep topics are an attack, not an application."""
 
 _MAX_BYTES: Final = 65_535
 _SHARE: Final = "$share/"

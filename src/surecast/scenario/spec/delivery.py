@@ -169,7 +169,7 @@ class Gossip(ScenarioPart):
     """Recovery of missing packets among the subscribers of an event."""
 
     mode: Literal["push", "pull", "push-pull"] = "push-pull"
-    """Who starts."""
+    """The side that starts an exchange."""
     fan_out: Int = Field(default=2, ge=1, le=1000)
     """Peers contacted in a round."""
     rounds: Int = Field(default=3, ge=0, le=1000)

@@ -68,7 +68,7 @@ class BrokerSpec(ScenarioPart):
     count: Int | None = Field(default=None, ge=1, le=10_000)
     """The number of brokers; left out, there is one with exactly this name."""
     at: str | None = None
-    """Where it stands: a router's name, `random`, or `candidates` for one broker at each candidate position."""
+    """The place of the broker: a router's name, `random`, or `candidates` for one broker at each candidate position."""
     capacity: RateRange | None = None
     """Messages per second that it processes; left out, it adds no queueing delay."""
     service: DistributionSpec = Exponential()
@@ -194,7 +194,7 @@ class OverlaySpec(ScenarioPart):
         Annotated[list[Name], Tag("list")] | Annotated[CandidatesSpec, Tag("mapping")],
         Discriminator(_list_or_mapping),
     ] = Field(default_factory=list)
-    """Where planning may place brokers: router names, or a mapping that says how to draw them."""
+    """The places at which planning may put brokers: router names, or a mapping that says how to draw them."""
     paths: Literal["hops", "latency"] = "hops"
     """The length that the physical path of an overlay link minimises."""
     root: str = "central"

@@ -80,7 +80,7 @@ class Scenario(ScenarioPart):
     availability: AvailabilitySpec = AvailabilitySpec()
     """The failures and repairs of brokers and links; what is left out never fails."""
     workload: WorkloadSpec = WorkloadSpec()
-    """Who publishes and subscribes to what."""
+    """The publishers and subscribers, with their topics and filters."""
     delivery: DeliverySpec = DeliverySpec()
     """The delivery of events: routing, fault tolerance, replication, dropping."""
     targets: Targets = Targets()

@@ -1,4 +1,4 @@
-"""What a simulation of content-based routing needs to know of a system: brokers, queues and the ways between them."""
+"""A system as a simulation of content-based routing takes it: brokers, queues and the ways between them."""
 
 from __future__ import annotations
 

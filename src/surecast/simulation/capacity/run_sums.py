@@ -1,4 +1,4 @@
-"""What is counted during a run, and what is left of it afterwards."""
+"""The sums counted during a run, and the figures that are left of them afterwards."""
 
 from __future__ import annotations
 

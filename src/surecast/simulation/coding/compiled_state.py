@@ -50,12 +50,12 @@ def _constants(*values: int) -> tuple[int, ...]:
 
 NONE, NOTHING, ONCE = _constants(-1, 0, 1)
 PLAIN, SEEDED, RECODED = _constants(0, 1, 2)
-"""How a packet says what it is made of."""
+"""The forms in which a packet says what it is made of."""
 DATA, ACK, DIGEST, REQUEST, PUSH, REPLY = _constants(0, 3, 4, 5, 6, 9)
 """Kinds of messages, and where they are counted. Data, pushes and replies are counted by their form: three places."""
 DATA_LOCAL, ACK_LOCAL, REQUEST_NUMBERS, COUNTS = _constants(12, 15, 16, 17)
-"""Where packets and acknowledgements between a home broker and its subscribers are counted, and the numbers of plain
-packets in requests; how many places there are."""
+"""The places at which packets and acknowledgements between a home broker and its subscribers are counted, and the
+numbers of plain packets in requests; how many places there are."""
 
 
 class Net(NamedTuple):
@@ -127,7 +127,7 @@ class Scheme(NamedTuple):
     """Of each branch and number of a packet."""
     expected: Ints
     order: Ints
-    """What the publisher sends, in order: branch and number (-1: a combination of its own) of each packet."""
+    """The packets of the publisher, in order: branch and number (-1: a combination of its own) of each packet."""
     peers_first: Ints
     peers: Ints
     inverses: Bytes

@@ -47,15 +47,15 @@ __all__ = [
 ]
 
 QUEUED, DELIVERED, REJECTED, OVERFLOW, EXPIRED_OFF, EXPIRED_ON, EXPIRED_INPUT, INPUT_OVERFLOW = range(8)
-"""What becomes of an event; expiry in the subscriber's queue is by the state at that instant."""
+"""The outcomes of an event; expiry in the subscriber's queue is by the state at that instant."""
 OUTCOMES = 8
 
 MET_OFF, MET_ON, NOT_MET = range(3)
-"""How an event found its subscriber; those that never got to its queue did not find it at all."""
+"""The states in which an event finds its subscriber; those that never got to its queue did not find it at all."""
 STATES = 3
 
 RESPONSE, DELAY, LATE, AREA, BUSY, CONNECTED = range(6)
-"""What else is summed: response times and delays of delivered events, and how many of them were late; over the time
+"""The other sums: response times and delays of delivered events, and how many of them were late; over the time
 that counts, the integrals of the queue length, of the transmissions, and of the connected state."""
 SUMS = 6
 

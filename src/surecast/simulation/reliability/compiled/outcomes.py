@@ -74,7 +74,7 @@ class ReliabilitySettings(Extent):
     retransmission_interval_s: float
     detection_s: float = 0.0
     by_link: bool = False
-    """Whether brokers compare what they want at every link-up: also without any scheme tables come back."""
+    """True if brokers compare what they want at every link-up: also without any scheme tables come back."""
 
     def __post_init__(self) -> None:
         Extent.__post_init__(self)

@@ -1,4 +1,4 @@
-"""What a simulation can be told besides the system and the scheme."""
+"""The options of a simulation besides the system and the scheme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a simulated world has to tell."""
+"""The results of a simulated world."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class World:
 
     @property
     def _refreshes(self) -> bool:
-        """Whether some broker that has crashed is told again who wants what."""
+        """Says whether some broker that has crashed is told again who wants what."""
         return any(tree.refresh == "link" or scheme_parts(tree.scheme).refreshes for tree in self.plan.trees)
 
     def _trace(self, failures: Failures | None, kind: str, name: str) -> FailureTrace | GivenTrace | None:
