@@ -33,6 +33,7 @@ from surecast.broker.overlay.overlay_links import OverlayLinks
 from surecast.broker.overlay.overlay_server import OverlayServer
 from surecast.broker.overlay.overlay_service import run_overlay_broker
 from surecast.protocol.overlay.node_detours import NodeDetours
+from surecast.protocol.overlay.node_events import NodeEvents
 from surecast.protocol.overlay.overlay_node import OverlayNode
 
 _BEAT_S = 0.005
@@ -128,7 +129,7 @@ def watch(trace: Trace) -> None:
     before(NodeDetours, "send", lambda detours, hop, events, went: trace.count("detour", hop, events.batch.count))
     before(OverlayNode, "_pass_detour", lambda node, detour, now: trace.count("pass", detour.path[0], 1))
     before(OverlayNode, "_take_detour", lambda node, detour, now: detour.path or trace.count("take", detour.sender, 1))
-    before(OverlayNode, "_put_held", lambda node, held, hop: hop in held.untried or trace.count("again", hop, 1))
+    before(NodeEvents, "_put_held", lambda node, held, hop: hop in held.untried or trace.count("again", hop, 1))
     gc.callbacks.append(trace.collected)
 
 

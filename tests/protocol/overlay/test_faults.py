@@ -8,6 +8,7 @@ from tests.protocol.overlay.node_bench import NodeBench
 
 from surecast.protocol.demand import JointFilter
 from surecast.protocol.link import NumberedFrame
+from surecast.protocol.overlay.node_events import NodeEvents
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
@@ -30,23 +31,29 @@ class _ForgetsWhoWaits(OverlayNode):
         super().restore({key: record for key, record in records.items() if key[0] != "held"})
 
 
-class _DeliversBothWays(OverlayNode):
+class _DeliversBothWays(NodeEvents):
     """Does not look whether its clients have had an event by a detour."""
 
     def _deliver_best_effort(self, tree, batch):  # type: ignore[no-untyped-def]
         self._deliver([batch])
 
 
-class _NeverSendsAgain(OverlayNode):
+class _NeverSendsAgain(NodeEvents):
     """Leaves what a session has lost where it is."""
 
-    def _lose(self, neighbour, lost, unsent=()):  # type: ignore[no-untyped-def]
-        super()._lose(neighbour, (), unsent)
+    def lose(self, neighbour, lost, unsent=()):  # type: ignore[no-untyped-def]
+        super().lose(neighbour, (), unsent)
 
 
 @pytest.mark.parametrize("broken", [_ForgetsWhoWaits, _DeliversBothWays, _NeverSendsAgain])
-def test_a_broken_node_is_found_out(broken: type[OverlayNode]) -> None:
-    assert any(run_seed(seed, node=broken)[1] for seed in range(60))
+def test_a_broken_node_is_found_out(
+    broken: type[OverlayNode] | type[NodeEvents], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if issubclass(broken, NodeEvents):
+        monkeypatch.setattr("surecast.protocol.overlay.overlay_node.NodeEvents", broken)
+        assert any(run_seed(seed)[1] for seed in range(60))
+    else:
+        assert any(run_seed(seed, node=broken)[1] for seed in range(60))
 
 
 def test_what_a_neighbour_has_received_of_a_session_that_was_given_up_is_not_lost() -> None:

@@ -248,14 +248,13 @@ class _NeverSendsAgain(Custody):
 
 
 @pytest.mark.parametrize("mutant", [_AcknowledgesBeforeTheDisk, _ForgetsWhatItHandled, _NeverSendsAgain])
-def test_a_node_with_a_part_of_custody_taken_out_is_noticed(mutant: type[Custody]) -> None:
-    class Mutant(OverlayNode):
-        def __init__(self, *arguments, **named):  # type: ignore[no-untyped-def]
-            super().__init__(*arguments, **named)
-            self.custody = mutant(self.journal, self.settings.custody_events_max)
+def test_a_node_with_a_part_of_custody_taken_out_is_noticed(
+    mutant: type[Custody], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("surecast.protocol.overlay.overlay_node.Custody", mutant)
 
     def is_sound(seed: int) -> bool:
-        world = World(Random(f"mutant {seed}"), "buffering", node=Mutant)
+        world = World(Random(f"mutant {seed}"), "buffering")
         for _ in range(300):
             world.step()
             if world.problems():
