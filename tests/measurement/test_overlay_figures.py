@@ -66,7 +66,7 @@ def test_what_expired_on_its_way_is_expired_where_brokers_have_counted_it() -> N
     measured.counts["b-2"].add(
         {"published": 0, "received": 9, "delivered": 0, "expired": 1,
          "hops": [{"neighbour": "b-4", "offered": 9, "acknowledged": 5, "lost": 0, "detoured": 0, "on_link": 1,
-                   "dropped": {"expired": 3}}]}
+                   "sent": {"events": 9}, "dropped": {"expired": 3}}]}
     )  # fmt: skip
     report = build_report(measured)
     assert check_accounts(report) == []

@@ -239,7 +239,7 @@ def test_the_command_writes_prints_and_keeps(tmp_path: Path, monkeypatch: pytest
     from surecast.cli.learn import learn
 
     statistics = statistics_of(known_log(Truth(duration_s=300.0), 1), "hub")
-    monkeypatch.setattr(surecast.pipeline, "open_tables", lambda *_: nullcontext((None, "")))
+    monkeypatch.setattr(surecast.pipeline, "open_tables", lambda *_, **__: nullcontext((None, "")))
     monkeypatch.setattr(surecast.pipeline.learn.table_statistics, "read_statistics", lambda *_: statistics)
     (tmp_path / "metastore").mkdir()
     out = tmp_path / "scenario.yaml"

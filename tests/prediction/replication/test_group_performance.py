@@ -13,7 +13,7 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.replication import failover_s, predict_closed, predict_open, saturation_per_s, times
 from surecast.prediction.replication.bulk_service import Cycle, Mixture, solve_bulk_service, solve_cycle
 from surecast.prediction.replication.election_time import election_wait_s
-from surecast.protocol.paxos import leader
+from surecast.protocol.paxos import pacing
 from surecast.scenario import parse_distribution
 from surecast.scenario.group import Group, GroupCosts
 from surecast.simulation.replication import ClosedLoad, OpenLoad, measure_failovers, simulate_group
@@ -206,7 +206,7 @@ def test_prediction_and_product_have_the_same_constants() -> None:
     settings = PaxosSpec().settings
     assert settings.proposal_interval_s == settings.commit_notification_s == Group().batching_delay_s
     assert (settings.lazy_delay_s, node._TIMER_S) == (Group().lazy_delay_s, Group().timer_s)
-    assert leader._INTERVAL_STORES == times.INTERVAL_SYNCS
+    assert pacing._INTERVAL_STORES == times.INTERVAL_SYNCS
 
 
 def test_collisions_are_counted_in_the_fast_variant() -> None:
