@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import typer
 import yaml
+from tests.patience import PATIENCE_S
 from typer.testing import CliRunner
 
 from surecast import predict
@@ -126,7 +127,7 @@ def test_an_interrupted_run_reports_what_it_measured_and_leaves_nothing(scenario
     try:
         port = _wait_for_publications(place)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=PATIENCE_S)
     finally:
         process.kill()
         process.communicate()
@@ -142,7 +143,7 @@ def test_an_interrupted_run_reports_what_it_measured_and_leaves_nothing(scenario
 
 def _wait_for_publications(place: Path) -> int:
     """Waits until a run is well under way; the port of its broker."""
-    until = time.monotonic() + 180  # a first run may have kernels to compile
+    until = time.monotonic() + PATIENCE_S  # a first run may have kernels to compile
     while time.monotonic() < until:
         for log in place.glob("surecast-run-*/0/events/events-*.jsonl"):
             if log.read_text().count('"publication_time"') > 20:
