@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent
 BASE_BYTES_MAX = 100_000_000
-READY_S = 60.0
 HEAVY = ("matplotlib", "networkx", "numba", "numpy", "pandas", "plotly", "pyarrow", "pyspark", "scipy")
 
 
@@ -29,7 +29,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Returns the command `surecast` of an environment that has the base and nothing else."""
     folder = tmp_path_factory.mktemp("base")
     environment = folder / "environment"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=120)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True, timeout=PATIENCE_S)
     packages = next((environment / "lib").glob("python*/site-packages"))
     pip(
         "--python",
@@ -62,7 +62,7 @@ def pip(*arguments: str) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "PYTHONPATH"))}
     environment |= {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
     command = [sys.executable, "-m", "pip", *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -93,7 +93,7 @@ def copy_file(file: PackagePath, packages: Path) -> None:
 
 def run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [program, *arguments], env=own_environment(), capture_output=True, text=True, timeout=120, check=False
+        [program, *arguments], env=own_environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
 
 
@@ -112,7 +112,7 @@ def started(program: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         yield process
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_S)
 
 
 def free_port() -> int:
@@ -122,10 +122,10 @@ def free_port() -> int:
 
 
 def await_port(port: int) -> None:
-    deadline = time.monotonic() + READY_S
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S).close()
             return
         except OSError:
             time.sleep(0.05)
@@ -178,6 +178,8 @@ def test_the_base_says_which_extra_a_prediction_needs(program: Path) -> None:
 
 def test_the_base_says_which_extra_a_program_needs(program: Path) -> None:
     command = [program.with_name("python"), "-c", "from surecast import Scenario"]
-    done = subprocess.run(command, env=own_environment(), capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, env=own_environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 1
     assert "ModuleNotFoundError: this needs numpy, which is not installed; run: pip install" in done.stderr

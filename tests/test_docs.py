@@ -29,6 +29,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline import find_java
@@ -175,7 +176,7 @@ def run_there(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=1200 if ON_SPARK.match(command) else 120,
+        timeout=1200 if ON_SPARK.match(command) else PATIENCE_S,
         check=False,
     )
 

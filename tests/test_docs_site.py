@@ -14,6 +14,7 @@ from types import ModuleType
 import pytest
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent
 # A browser fetches these by itself. An <a> waits for a click.
@@ -33,7 +34,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     environment = dict(os.environ, NO_MKDOCS_2_WARNING="1")
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=2 * PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

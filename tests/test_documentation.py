@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -141,7 +142,7 @@ def reference_tool() -> ModuleType:
 @pytest.mark.parametrize("tool", ["api_reference", "broker_reference", "command_reference", "log_reference"])
 def test_pages_that_are_made_from_code_are_current(tool: str) -> None:
     command = [sys.executable, str(ROOT / "tools" / f"{tool}.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
 
 

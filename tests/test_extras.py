@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.extras import EXTRA_OF
 
@@ -33,7 +34,7 @@ main()
 
 def run_without(packages: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", BLOCKED, ",".join(packages), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
 def packages_of(extra: str) -> list[str]:

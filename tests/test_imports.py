@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 NUMERIC = ("matplotlib", "networkx", "numba", "numpy", "plotly", "pyarrow", "scipy")
 GROUP_FILE = """
@@ -22,7 +23,7 @@ def loaded(code: str, *arguments: str) -> set[str]:
     """Returns the modules that a new interpreter has after some code."""
     program = f"import sys\n{code}\nprint('\\n'.join(sys.modules))"
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
 

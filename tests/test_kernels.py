@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.patience import PATIENCE_S
+
 from surecast import kernels
 
 KERNEL = """
@@ -28,7 +30,12 @@ def run_at_terminal(program: Path, **variables: str) -> tuple[str, str]:
     try:
         environment = {**os.environ, **variables}
         done = subprocess.run(
-            [sys.executable, program], env=environment, stdout=subprocess.PIPE, stderr=theirs, timeout=120, check=False
+            [sys.executable, program],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            timeout=PATIENCE_S,
+            check=False,
         )
         os.set_blocking(ours, False)
         try:
@@ -59,7 +66,7 @@ def test_compilation_is_announced_once_and_kept_for_the_user_where_the_folder_is
 def test_nothing_is_announced_where_nobody_looks(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(KERNEL)
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     assert (done.stdout, done.stderr) == ("2 3.0\n", "")
 
 
@@ -104,7 +111,7 @@ def test_an_upgraded_wheel_uses_no_machine_code_of_the_version_before(tmp_path: 
             "from surecast.outer import twice; print(twice(1), sum(twice.stats.cache_hits.values()))",
         ]
         return subprocess.run(
-            command, env=environment, cwd=tmp_path, text=True, timeout=120, check=True, stdout=subprocess.PIPE
+            command, env=environment, cwd=tmp_path, text=True, timeout=PATIENCE_S, check=True, stdout=subprocess.PIPE
         ).stdout.strip()
 
     hits = []

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent
 TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
@@ -25,7 +26,7 @@ def test_hooks_are_local_and_run_the_tools_of_the_environment() -> None:
 
 def test_pre_commit_accepts_the_configuration() -> None:
     command = [sys.executable, "-m", "pre_commit", "validate-config", str(ROOT / ".pre-commit-config.yaml")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parent.parent
 
@@ -38,7 +39,7 @@ def test_a_python_that_is_too_old_or_too_new_is_refused(version: str, tmp_path: 
     fake(tmp_path, "python3", version + "\n/usr/bin/python3")
     environment = {"PATH": f"{tmp_path}:/bin:/usr/bin", "PYTHON": "python3"}
     command = [sys.executable, str(ROOT / "tools" / "setup.py")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 1
     assert f"needs Python 3.11 to 3.14; python3 is {version.replace(' ', '.')}" in done.stderr
 
@@ -119,7 +120,7 @@ print("spark works")
         env=environment,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=PATIENCE_S,
         check=False,
     )
     if "JAVA_HOME is not set" in done.stderr or "java: not found" in done.stderr:

@@ -21,10 +21,10 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.subscribeoptions import SubscribeOptions
+from tests.patience import PATIENCE_S
 
 from surecast.broker.admin_client import ask
 
-WAIT_S = 20
 SURECAST = Path(sys.executable).parent / "surecast"
 
 
@@ -58,7 +58,7 @@ class Process:
             return next((line for line in self.lines[after:] if line["event"] in (event, "end of log")), None)
 
         with self._more:
-            assert self._more.wait_for(found, timeout=20), f"no {event} in {self.lines}"
+            assert self._more.wait_for(found, timeout=PATIENCE_S), f"no {event} in {self.lines}"
             line = found()
             assert line is not None
             assert line["event"] == event, self.lines
@@ -74,8 +74,8 @@ class Process:
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.process.poll() is None:
             self.process.send_signal(number)
-        code = self.process.wait(timeout=20)
-        self._reader.join(timeout=5)
+        code = self.process.wait(timeout=PATIENCE_S)
+        self._reader.join(timeout=PATIENCE_S)
         if self.process.stderr is not None:
             self.process.stderr.close()
         return code
@@ -241,7 +241,7 @@ class Paho:
         return self.accepted()
 
     def accepted(self) -> bool:
-        flags, reason, self.welcome = self.connected.get(timeout=WAIT_S)
+        flags, reason, self.welcome = self.connected.get(timeout=PATIENCE_S)
         assert reason.value == 0
         return bool(flags.session_present)
 
@@ -251,18 +251,18 @@ class Paho:
             wanted = [(f, o if isinstance(o, SubscribeOptions) else SubscribeOptions(qos=o)) for f, o in filters]
         given = make_properties(PacketTypes.SUBSCRIBE, **properties) if properties else None
         self.client.subscribe(wanted, properties=given)
-        return self.answers.get(timeout=WAIT_S)
+        return self.answers.get(timeout=PATIENCE_S)
 
     def publish(self, topic: str, payload: Any = b"", qos: int = 0, retain: bool = False, **properties: Any) -> int:
         """Publishes, and waits for the acknowledgement; its reason code."""
         given = make_properties(PacketTypes.PUBLISH, **properties) if properties else None
         info = self.client.publish(topic, payload, qos, retain, given)
-        info.wait_for_publish(WAIT_S)
+        info.wait_for_publish(PATIENCE_S)
         assert info.is_published()
         return self.reasons.get(info.mid, 0)
 
     def get(self, count: int = 1) -> list[paho.MQTTMessage]:
-        return [self.inbox.get(timeout=WAIT_S) for _ in range(count)]
+        return [self.inbox.get(timeout=PATIENCE_S) for _ in range(count)]
 
     def break_off(self) -> None:
         """The connection breaks; paho's loop will make another."""

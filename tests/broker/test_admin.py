@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests.broker.conftest import make_certificate
+from tests.patience import PATIENCE_S
 
 from surecast.broker.admin_client import AdminError, ask
 from surecast.broker.admin_http import _Slots
@@ -150,7 +151,7 @@ def test_over_tls_with_a_certificate_that_can_be_renewed(running: Running, tmp_p
 
     def asked(address: str, trusted: Path) -> dict[str, Any]:
         context = ssl.create_default_context(cafile=str(trusted))
-        with urllib.request.urlopen(f"https://{address}/readyz", context=context, timeout=10) as answer:
+        with urllib.request.urlopen(f"https://{address}/readyz", context=context, timeout=PATIENCE_S) as answer:
             return {"status": answer.status}
 
     async def main() -> None:

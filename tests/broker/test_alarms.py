@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from tests.broker.test_admin import figure, http
+from tests.patience import PATIENCE_S
 
 from surecast.broker.alarms import AlarmLimits, Alarms, free_bytes, memory_bytes_usable, resident_bytes
 from surecast.client import Client
@@ -27,7 +28,7 @@ def alarms_of(service: Any, **values: int) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0.005)
 
@@ -65,7 +66,7 @@ def test_publishers_wait_and_subscribers_are_served(running: Running, kind: str,
                 assert service.server.limited == {"memory" if kind == "memory" else "disk_free": 1}
 
     async def until_payload(client: Client, payload: bytes) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while (await client.message()).payload != payload:
                 pass
 

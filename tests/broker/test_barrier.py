@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.segment_file import BarrierThread
 from surecast.broker.segment_mark import read_mark
@@ -27,7 +28,7 @@ class Disk:
         self._real = os.fdatasync
 
     def fdatasync(self, file: int) -> None:
-        self.goes_on.wait(20)
+        self.goes_on.wait(PATIENCE_S)
         if self.fails:
             raise OSError(5, "Input/output error")
         self.notes.append(Path(os.readlink(f"/proc/self/fd/{file}")).name)  # noqa: PTH115

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.config import BrokerConfigError, default_admin_socket, load_config
 from surecast.errors import ConfigurationError
@@ -243,5 +244,5 @@ def test_a_long_folder_has_its_socket_elsewhere(tmp_path: Path, monkeypatch: pyt
 
 def test_the_reference_page_is_up_to_date(repository: Path) -> None:
     command = [sys.executable, str(repository / "tools" / "broker_reference.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr

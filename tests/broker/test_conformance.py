@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.protocol.mqtt import (
     V5,
@@ -42,7 +43,6 @@ from surecast.protocol.mqtt import (
 )
 
 P = TypeVar("P", bound=Packet)
-WAIT_S = 10.0
 NUMBERS = itertools.count()
 both_versions = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"])
 LASTING = Properties(session_expiry_s=300)
@@ -52,7 +52,7 @@ class Wire:
     """A client that says what it is told to, and nothing by itself."""
 
     def __init__(self, port: int, version: int):
-        self.socket = socket.create_connection(("127.0.0.1", port), WAIT_S)
+        self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
         self.version = version
         self.decoder = PacketDecoder(version=version, side="client")
         self.inbox: list[Packet] = []
@@ -227,7 +227,7 @@ def test_sessions_expire_and_disconnect_may_change_when(wire: Callable[..., Wire
         return present
 
     assert visit(0) is False
-    assert visit(1) is False  # the one before had ended with its connection
+    assert visit(300) is False  # the one before had ended with its connection
     assert visit(1) is True
     time.sleep(1.3)
     assert visit(1, last_word_s=300) is False
@@ -274,7 +274,7 @@ def test_messages_expire_while_nobody_is_there(wire: Callable[..., Wire], name: 
     again.connect(name, clean=False)
     found = again.get(Publish)
     assert found.topic == f"{name}/60"
-    assert found.properties.message_expiry_s in (58, 59)
+    assert 0 < (found.properties.message_expiry_s or 0) <= 59
     again.nothing()
 
 

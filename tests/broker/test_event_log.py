@@ -13,6 +13,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.patience import PATIENCE_S
 
 from surecast.broker import event_log
 from surecast.broker.event_log import (
@@ -357,7 +358,7 @@ for i in range(10**9):
                 child.kill()
                 break
         flushed = max([flushed, *(int(line) for line in child.stdout if line.endswith(b"\n"))])
-        child.wait(30)
+        child.wait(PATIENCE_S)
         child.stdout.close()
         with EventLog(tmp_path, segment_bytes=5000) as log:
             assert flushed <= log.next_offset <= flushed + 5
@@ -392,7 +393,7 @@ print(failed, lost)
 
 def test_a_full_disk_loses_records_counts_them_and_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FILLER, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     failed, lost = map(int, done.stdout.split())
     records = written(tmp_path)

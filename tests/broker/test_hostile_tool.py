@@ -9,13 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 TOOL = Path(__file__).parents[2] / "tools" / "fault_hostile_costs.py"
 
 
 def run(*arguments: str) -> tuple[int, dict[str, Any]]:
     ended = subprocess.run(
-        [sys.executable, str(TOOL), "--json", *arguments], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(TOOL), "--json", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
     )
     assert ended.stdout, ended.stderr
     return ended.returncode, json.loads(ended.stdout)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 from websockets.asyncio.client import connect as open_websocket
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
@@ -33,7 +34,7 @@ def raw() -> Iterator[Raw]:
     opened: list[socket.socket] = []
 
     def exchange(port: int, data: bytes) -> tuple[bytes, socket.socket]:
-        sock = socket.create_connection(("127.0.0.1", port), timeout=5)
+        sock = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         opened.append(sock)
         try:
             sock.sendall(data)
@@ -241,12 +242,12 @@ def test_a_new_certificate_is_for_new_connections(running: Running, certificates
         async with running(flags) as service:
             port = service.listeners[0].port
             address = ("127.0.0.1", port)
-            before = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=10)
+            before = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=PATIENCE_S)
             async with Client("localhost", port, tls=tls_context(certificates.ca)) as client:
                 crt.write_bytes(certificates.client.read_bytes())
                 key.write_bytes(certificates.client_key.read_bytes())
                 service.reload()
-                after = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=10)
+                after = await asyncio.to_thread(ssl.get_server_certificate, address, timeout=PATIENCE_S)
                 assert before in certificates.server.read_text(encoding="ascii")
                 assert after in certificates.client.read_text(encoding="ascii")
                 assert await client.publish("a", qos=1) is ReasonCode.NO_MATCHING_SUBSCRIBERS
@@ -320,4 +321,4 @@ def test_a_client_that_does_not_close_keeps_nobody_from_stopping(
             assert service.server.transports == 1
         writer.close()
 
-    asyncio.run(asyncio.wait_for(main(), 60))
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.protocol.mqtt import V5, Connect, encode
 
@@ -70,7 +71,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
 def cost_ns(hostile: Any, broker: Any, version: int, data: bytes) -> float:
     """Returns the processor time of the broker for each byte of a client; the time of others does not count."""
     before = hostile.costs._running_s(broker.pids)
-    with socket.create_connection(("127.0.0.1", broker.port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE_S) as client:
         client.sendall(encode(Connect("fuzz", version=version), version))
         asyncio.run(_exchange(client, data + b"\xc0\0"))
     return 1e9 * hostile.costs._busiest_s(broker.pids, before) / len(data)
@@ -81,7 +82,7 @@ async def _exchange(client: socket.socket, data: bytes) -> None:
     client.setblocking(False)
     loop = asyncio.get_running_loop()
     sending = asyncio.ensure_future(loop.sock_sendall(client, data))
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while (answer := await loop.sock_recv(client, 1 << 16)) and not (sending.done() and answer.endswith(b"\xd0\0")):
             pass
         await asyncio.wait([sending])

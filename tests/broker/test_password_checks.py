@@ -11,6 +11,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.patience import PATIENCE_S
 
 from surecast.broker.authenticator import Authenticator
 from surecast.broker.password_queue import CheckQueue, Pair, Spacing
@@ -219,7 +220,7 @@ def test_right_passwords_get_in_while_wrong_ones_come_at_full_speed(running: Run
                 await Client(port=port, client_id="till", username=user, password=b"guess %d" % number).connect()
 
     async def main() -> None:
-        async with asyncio.timeout(60), running({"security.users": tmp_path / "users"}) as service:
+        async with asyncio.timeout(PATIENCE_S), running({"security.users": tmp_path / "users"}) as service:
             port, counts = service.listeners[0].port, service._authenticator.counts
             stop = asyncio.Event()
             attackers = [asyncio.create_task(attack(port, user, stop)) for user in ("ann", "bob") for _ in range(4)]

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.broker.conftest import Certificates, Process
+from tests.patience import PATIENCE_S
 from websockets.frames import Frame, Opcode
 
 from surecast.broker.cluster import LocalGroup, write_group
@@ -87,7 +88,7 @@ class Wire:
     """A connection that writes what it is told, and nothing else; a WebSocket has shaken hands."""
 
     def __init__(self, kind: str, port: int, certificates: Certificates):
-        self.sock: socket.socket = socket.create_connection(("127.0.0.1", port), timeout=20)
+        self.sock: socket.socket = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.is_web = kind == "websocket"
         if kind == "tls":

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.event_log import EventLog
@@ -61,7 +62,7 @@ def test_the_state_of_a_broker_is_for_its_owner_only(tmp_path: Path, umask: int)
         assert list((folder / "events").glob("events-*"))
         assert readable(tmp_path / "place") == []
         broker.send_signal(signal.SIGTERM)
-        broker.communicate(timeout=30)
+        broker.communicate(timeout=PATIENCE_S)
     assert readable(tmp_path / "place") == []
 
 
@@ -73,7 +74,7 @@ def test_the_state_of_a_group_is_for_its_owner_only(tmp_path: Path, umask: int) 
         group.wait_ready()
         asyncio.run(use(group.addresses[0]))
         asyncio.run(ask_backup(group.spec, folder / "backup"))
-        until = time.monotonic() + 10
+        until = time.monotonic() + PATIENCE_S
         while not list(folder.rglob("events-*")) and time.monotonic() < until:
             time.sleep(0.1)
         assert readable(folder) == []

@@ -12,9 +12,9 @@ import aiomqtt
 import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.subscribeoptions import SubscribeOptions
+from tests.patience import PATIENCE_S
 
 V31, V311, V5 = paho.MQTTv31, paho.MQTTv311, paho.MQTTv5
-WAIT_S = 20
 all_versions = pytest.mark.parametrize("version", [V31, V311, V5], ids=["3.1", "3.1.1", "5.0"])
 both_versions = pytest.mark.parametrize("version", [V311, V5], ids=["3.1.1", "5.0"])
 
@@ -86,7 +86,7 @@ def test_paho_sends_again_what_a_broken_connection_left_open(make_paho: Callable
         if number in (60, 120):
             (pub if number == 60 else sub).break_off()
     for info in infos:
-        info.wait_for_publish(WAIT_S)
+        info.wait_for_publish(PATIENCE_S)
     assert [int(message.payload) for message in sub.get(200)] == list(range(200))
     pub.publish(f"sure/{version}", b"end", 2)
     assert sub.get()[0].payload == b"end"
@@ -155,7 +155,7 @@ def test_paho_large_messages_and_many_topics(make_paho: Callable[..., Any], vers
         assert sub.get()[0].payload == payload
     infos = [pub.client.publish(f"large/{version}/{n}/{n % 7}", str(n), n % 3) for n in range(1_500)]
     for info in infos:
-        info.wait_for_publish(WAIT_S)
+        info.wait_for_publish(PATIENCE_S)
     assert {message.topic for message in sub.get(1_500)} == {f"large/{version}/{n}/{n % 7}" for n in range(1_500)}
 
 
@@ -169,7 +169,7 @@ def test_paho_packets_that_are_too_large(make_paho: Callable[..., Any]) -> None:
     pub.publish("small/x", b"fits", 1)
     assert small.get()[0].payload == b"fits"
     pub.client.publish("small/x", b"." * 12_000_000, 1)
-    assert pub.disconnected.get(timeout=WAIT_S).value == 0x95
+    assert pub.disconnected.get(timeout=PATIENCE_S).value == 0x95
     pub.client.loop_stop()
 
 
@@ -255,7 +255,7 @@ def test_aiomqtt(live_broker: Any, version: int) -> None:
                     return got
         raise AssertionError("the messages ended")
 
-    got = asyncio.run(asyncio.wait_for(main(), WAIT_S))
+    got = asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
     # Its will has QoS 1 and may overtake QoS 2, which paho shows when it is released.
     assert sorted(got) == [
         *((f"aio/{version}/{qos}", str(qos).encode(), qos) for qos in (0, 1, 2)),

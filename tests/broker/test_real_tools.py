@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
-WAIT_S = 20
 NUMBERS = itertools.count()
 needs_mosquitto = pytest.mark.skipif(shutil.which("mosquitto_sub") is None, reason="mosquitto-clients is not installed")
 
@@ -32,22 +32,22 @@ class MosquittoSub:
 
     def __init__(self, live_broker: Any, *arguments: str | Path):
         name = f"mosquitto-{next(NUMBERS)}"
-        command = ["mosquitto_sub", "-i", name, "-W", str(WAIT_S), *map(str, arguments)]
+        command = ["mosquitto_sub", "-i", name, "-W", str(PATIENCE_S), *map(str, arguments)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        end = time.monotonic() + WAIT_S
+        end = time.monotonic() + PATIENCE_S
         while not live_broker.has_subscribed(name):
             assert time.monotonic() < end, name
             time.sleep(0.02)
 
     def lines(self) -> list[str]:
         """What it printed until it ended by itself."""
-        text, _ = self.process.communicate(timeout=WAIT_S)
+        text, _ = self.process.communicate(timeout=PATIENCE_S)
         assert self.process.returncode == 0, text
         return text.splitlines()
 
 
 def mosquitto_pub(*arguments: str | Path) -> None:
-    subprocess.run(["mosquitto_pub", *map(str, arguments)], check=True, timeout=WAIT_S, capture_output=True)
+    subprocess.run(["mosquitto_pub", *map(str, arguments)], check=True, timeout=PATIENCE_S, capture_output=True)
 
 
 @needs_mosquitto
@@ -63,8 +63,8 @@ def test_mosquitto_clients(live_broker: Any, certificates: Any, version: str, se
         mosquitto_pub(*where, "-t", f"{root}/{qos}", "-q", qos, "-m", "hello")
     mosquitto_pub(*where, "-t", f"{root}/kept", "-q", "1", "-m", "stays", "-r")
     assert sub.lines() == [*(f"{root}/{qos} {qos} 0 hello" for qos in "012"), f"{root}/kept 1 0 stays"]
-    late = ["mosquitto_sub", *map(str, where), "-t", f"{root}/kept", "-C", "1", "-F", "%r %p", "-W", str(WAIT_S)]
-    assert subprocess.run(late, capture_output=True, text=True, timeout=WAIT_S, check=True).stdout == "1 stays\n"
+    late = ["mosquitto_sub", *map(str, where), "-t", f"{root}/kept", "-C", "1", "-F", "%r %p", "-W", str(PATIENCE_S)]
+    assert subprocess.run(late, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout == "1 stays\n"
     mosquitto_pub(*where, "-t", f"{root}/kept", "-r", "-n")
 
 
@@ -93,7 +93,7 @@ def test_mosquitto_sessions_and_wills(live_broker: Any, version: str) -> None:
     where = ["-V", version, "-p", str(live_broker.port)]
     root = f"ms/{version}"
     kept = ["-i", f"ms-{version}", "-c", "-q", "2", *(["-x", "300"] if version == "mqttv5" else [])]
-    subprocess.run(["mosquitto_sub", *where, *kept, "-t", f"{root}/#", "-E"], check=True, timeout=WAIT_S)
+    subprocess.run(["mosquitto_sub", *where, *kept, "-t", f"{root}/#", "-E"], check=True, timeout=PATIENCE_S)
     mortal = MosquittoSub(
         live_broker,
         *where,
@@ -109,9 +109,9 @@ def test_mosquitto_sessions_and_wills(live_broker: Any, version: str) -> None:
     for qos in ("1", "2"):
         mosquitto_pub(*where, "-t", f"{root}/{qos}", "-q", qos, "-m", "x", "--repeat", "3")
     mortal.process.kill()
-    mortal.process.communicate(timeout=WAIT_S)
-    command = ["mosquitto_sub", *where, *kept, "-t", f"{root}/#", "-C", "7", "-W", str(WAIT_S), "-v"]
-    got = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True).stdout.splitlines()
+    mortal.process.communicate(timeout=PATIENCE_S)
+    command = ["mosquitto_sub", *where, *kept, "-t", f"{root}/#", "-C", "7", "-W", str(PATIENCE_S), "-v"]
+    got = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout.splitlines()
     # It shows a message of QoS 2 when it is released, so that order holds within each QoS.
     assert [line for line in got if "/2 " not in line] == [f"{root}/1 x"] * 3 + [f"{root}/will gone"]
     assert [line for line in got if "/2 " in line] == [f"{root}/2 x"] * 3
@@ -145,9 +145,9 @@ def test_mosquitto_request_and_response(live_broker: Any, make_paho: Callable[..
         "-q",
         "1",
     ]
-    command += ["-m", "question", "-D", "publish", "correlation-data", "4711", "-W", str(WAIT_S)]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True)
-    thread.join(WAIT_S)
+    command += ["-m", "question", "-D", "publish", "correlation-data", "4711", "-W", str(PATIENCE_S)]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    thread.join(PATIENCE_S)
     assert found.stdout == "answer\n"
 
 
@@ -186,7 +186,9 @@ def mqtt_js(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("npm is not installed")
     folder = tmp_path_factory.mktemp("npm")
     try:
-        subprocess.run(["npm", "pack", "mqtt@5", "--silent"], cwd=folder, check=True, timeout=60, capture_output=True)
+        subprocess.run(
+            ["npm", "pack", "mqtt@5", "--silent"], cwd=folder, check=True, timeout=PATIENCE_S, capture_output=True
+        )
     except (subprocess.SubprocessError, OSError) as error:
         pytest.skip(f"MQTT.js cannot be fetched: {error}")
     with tarfile.open(next(folder.glob("mqtt-*.tgz"))) as archive:
@@ -218,7 +220,7 @@ def test_mqtt_js_in_a_browser(
     other.subscribe((f"js/{version}/out/#", 2))
     other.publish(f"js/{version}/in/kept", "kept", 1, retain=True)
     page = browser.new_page()
-    page.set_default_timeout(WAIT_S * 1000)
+    page.set_default_timeout(PATIENCE_S * 1000)
     page.set_content("<title>a page</title>")
     page.add_script_tag(path=mqtt_js)
     assert page.evaluate(SCRIPT, [f"ws://127.0.0.1:{live_broker.web_port}/mqtt", version, f"js-{version}"]) == [2]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.config import load_config
 from surecast.broker.config_models import BrokerConfig
@@ -160,7 +161,7 @@ def _connects(port: int) -> bool:
 
 
 def _until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < end
 
@@ -204,7 +205,7 @@ def test_a_client_that_is_held_back_hears_why_it_is_disconnected(running: Runnin
     flags = {"limits.publish_rate": "1/s"}
 
     async def main() -> None:
-        async with asyncio.timeout(20), running(flags) as service:
+        async with asyncio.timeout(PATIENCE_S), running(flags) as service:
             client = Client(port=service.listeners[0].port, client_id="held")
             await client.connect()
             for _ in range(50):

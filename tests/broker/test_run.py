@@ -15,6 +15,7 @@ from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.broker_service import EXIT_STORE_FAILED, BrokerService
 from surecast.broker.config import load_config
@@ -84,7 +85,7 @@ def test_kill_9_and_a_new_start_lose_no_acknowledged_message(start_broker: Start
         return client, done
 
     client, done = subscriber(subscribe=True)
-    assert done.wait(10)
+    assert done.wait(PATIENCE_S)
     client.disconnect()
     client.loop_stop()
     for number in range(3):
@@ -99,9 +100,9 @@ def test_kill_9_and_a_new_start_lose_no_acknowledged_message(start_broker: Start
             "-m",
             str(number),
         ]
-        subprocess.run(command, check=True, timeout=20)
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
     subprocess.run(
-        ["mosquitto_pub", "-p", str(port), "-t", "kept", "-r", "-q", "1", "-m", "last"], check=True, timeout=20
+        ["mosquitto_pub", "-p", str(port), "-t", "kept", "-r", "-q", "1", "-m", "last"], check=True, timeout=PATIENCE_S
     )
     assert broker.end(signal.SIGKILL) == -signal.SIGKILL
 
@@ -120,7 +121,7 @@ def test_kill_9_and_a_new_start_lose_no_acknowledged_message(start_broker: Start
     client.on_connect = lambda client, *rest: client.subscribe("kept", 1)  # type: ignore[assignment]
     client.connect("127.0.0.1", port)
     client.loop_start()
-    assert all_there.wait(10)
+    assert all_there.wait(PATIENCE_S)
     client.disconnect()
     client.loop_stop()
     assert received == [b"0", b"1", b"2", b"last"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 from surecast.broker.authenticator import IsWanted, Verdict
 from surecast.broker.server import Server
 from surecast.broker.shell import PIECE_BYTES, Hooks
@@ -122,7 +124,7 @@ def test_a_client_does_not_wait_for_others_that_show_its_name_and_another_passwo
         for channel, password in zip(channels, (b"wrong", b"worse", b"right"), strict=True):
             server.connected(channel, Origin())
             server.received(channel.connection, encode(Connect("till", username="ann", password=password), V5))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not channels[2].sent:
                 await asyncio.sleep(0.005)
         for task in server._checks:

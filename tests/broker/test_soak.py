@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.protocol.mqtt import V311, Connack, Publish, encode
 
@@ -19,7 +20,9 @@ TOOL = Path(__file__).parents[2] / "tools" / "broker_soak.py"
 def test_a_short_soak_keeps_all_promises() -> None:
     options = ["--minutes", "0.1", "--clients", "40", "--seed", "3", "--rate", "150"]
     options += ["--kill-interval", "2", "--kills", "2", "--online", "3"]
-    done = subprocess.run([sys.executable, TOOL, *options], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, TOOL, *options], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.endswith("all promises kept\n")
     assert done.stdout.count("killed and back") >= 2

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.patience import PATIENCE_S
 
 from surecast.broker import segment_clean
 from surecast.broker import store as store_module
@@ -219,7 +220,7 @@ def opened_elsewhere(folder: Path, before: str = "") -> str:
     """What another process that opens the folder says."""
     code = OPEN + before + "\ntry: open_store(Path(sys.argv[1])); print('opened')\nexcept StoreError as e: print(e)"
     command = [sys.executable, "-c", code, str(folder)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True).stdout
 
 
 def test_only_one_broker_uses_a_folder(filled: Path) -> None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.store import Operation, SegmentStore
 
@@ -77,7 +78,7 @@ def test_killed_in_the_middle_everything_that_returned_is_there(tmp_path: Path, 
         for line in child.stdout:  # what it still said before it died
             if line.startswith("returned") and line.endswith("\n"):
                 returned = int(line.split()[1]) + 1
-        child.wait(30)
+        child.wait(PATIENCE_S)
         child.stdout.close()
         found = found_in(tmp_path)
         done = int(found[b"last"]) + 1
@@ -93,11 +94,11 @@ def traced(folder: Path, durability: str, *options: str) -> tuple[list[str], str
     if (strace := shutil.which("strace")) is None:
         pytest.skip("no strace here: the order of system calls cannot be seen")
     child = [sys.executable, "-c", WRITER, str(folder), durability]
-    subprocess.run([*child, "0", "1"], check=True, capture_output=True, timeout=60)
+    subprocess.run([*child, "0", "1"], check=True, capture_output=True, timeout=PATIENCE_S)
     trace = folder / "trace"
     calls = "trace=fsync,fdatasync,write,pwritev,pwritev2,openat"
     command = [strace, "-f", "-y", "-o", str(trace), "-e", calls, *options, *child, "1", "6"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     if "ptrace" in done.stderr or "PTRACE" in done.stderr:
         pytest.skip(f"strace is not allowed here: {done.stderr.strip()}")
     assert done.returncode == 0, done.stderr
@@ -177,7 +178,7 @@ os._exit(0)  # without closing
 
 def test_files_that_may_not_grow_fail_commits_and_lose_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FILLER, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 0, done.stderr
     kept, refused = ([int(n) for n in part.split(",")] for part in done.stdout.strip("[]\n").split("] ["))
     assert len(kept) > 50

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from tests.patience import PATIENCE_S
+
 from surecast.client import Client
 from surecast.protocol.mqtt import V5, Connect, Disconnect, PacketDecoder, Publish, ReasonCode, encode
 from surecast.protocol.mqtt.unfinished import PartialPacketHolder, Unfinished
@@ -26,7 +28,7 @@ async def begin(port: int, name: str) -> tuple[asyncio.StreamReader, asyncio.Str
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while not holds():
             await asyncio.sleep(0.005)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -32,7 +33,7 @@ def surecast_process(tmp_path: Path) -> Run:
         environment = dict(os.environ, COLUMNS="110", NO_COLOR="1")
         command = [str(Path(sys.executable).parent / "surecast"), *map(str, arguments)]
         return subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
         )
 
     return run

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 from typer.testing import CliRunner
 
 from surecast.broker.security import set_password
@@ -46,7 +47,7 @@ def broker(tmp_path: Path) -> Iterator[dict[str, int]]:
             break
     yield ports
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 0
+    assert process.wait(PATIENCE_S) == 0
     process.stderr.close()
 
 
@@ -107,7 +108,7 @@ def test_ask_a_running_broker(broker: dict[str, int], surecast: Run, tmp_path: P
          "-C", "1"], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)  # fmt: skip
     publish = ("pub", "-p", str(broker["mqtt"]), "-u", "ann", "-P", "secret", "-t", "a", "-r", "-m")
     surecast(*publish, "now")
-    assert subscriber.communicate(timeout=30)[0] == "now\n"
+    assert subscriber.communicate(timeout=PATIENCE_S)[0] == "now\n"
     done = surecast("broker", "status", "--folder", "state")
     assert done.returncode == 0, done.stderr
     assert re.search(r"matched +1 = 1 delivered \+ 0 dropped \+ 0 expired \+ 0 queued", done.stdout)

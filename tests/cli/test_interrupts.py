@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 SCENARIO = """
 surecast: 1
@@ -46,7 +47,7 @@ def interrupted(folder: Path, arguments: list[str], after_s: float, number: sign
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=PATIENCE_S)
         assert processes_of(process.pid) == []
     finally:
         if processes_of(process.pid):
@@ -118,4 +119,4 @@ def test_a_server_that_has_stopped_ignores_further_signals() -> None:
         "with cli._interrupts():\n"
         "    stopped()\n"
     )
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=PATIENCE_S).returncode == 0

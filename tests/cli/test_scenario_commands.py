@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.scenario import TEMPLATES
 
@@ -111,6 +112,8 @@ def test_schema(tmp_path: Path, surecast: Run) -> None:
 
 def test_a_closed_pipe_is_no_error(tmp_path: Path, surecast: Run) -> None:
     command = f"{Path(sys.executable).parent / 'surecast'} scenario schema | head -1"
-    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command, shell=True, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert done.stdout == "{\n"
     assert "Traceback" not in done.stderr

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.patience import PATIENCE_S
 
 HEAVY = ("scipy", "numba", "pandas", "pyspark", "matplotlib", "plotly", "networkx", "pyarrow", "numpy")
 CODE = """
@@ -26,12 +27,12 @@ print(sorted(set({heavy!r}) & set(sys.modules)), file=sys.stderr)
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = CODE.format(arguments=arguments, heavy=HEAVY)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert "surecast" in done.stdout
     assert done.stderr.strip() == "[]"
 
 
 def test_the_package_itself_is_light() -> None:
     code = f"import sys, surecast; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=PATIENCE_S)
     assert done.stdout.strip() == "[]"

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.broker_service import BrokerService
 from surecast.broker.config import load_config
@@ -49,7 +50,7 @@ def mosquitto(tmp_path: Path) -> Iterator[int]:
     file.write_text(f"listener {port} 127.0.0.1\nallow_anonymous true\n", encoding="utf-8")
     process = subprocess.Popen([program, "-c", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        ends = time.monotonic() + 10
+        ends = time.monotonic() + PATIENCE_S
         while time.monotonic() < ends:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -58,7 +59,7 @@ def mosquitto(tmp_path: Path) -> Iterator[int]:
         yield port
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(PATIENCE_S)
 
 
 async def exchange(port: int, version: int) -> None:

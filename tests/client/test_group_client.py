@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.broker_service import BrokerService
 from surecast.broker.config import load_config
@@ -131,7 +132,7 @@ def test_what_the_caller_did_wrong_is_raised_and_not_tried_for_ever(tmp_path: Pa
             for topic in ("a/+", "", "x" * 70_000):
                 for qos in (0, 1, 2):
                     with pytest.raises(SurecastError):
-                        await asyncio.wait_for(client.publish(topic, b"", qos=qos), 10)
+                        await asyncio.wait_for(client.publish(topic, b"", qos=qos), PATIENCE_S)
             with pytest.raises(SurecastError):
                 await client.subscribe("a/#/b")
             assert await client.publish("a", b"", qos=2) is ReasonCode.NO_MATCHING_SUBSCRIBERS
@@ -219,7 +220,7 @@ def test_two_clients_of_one_name_do_not_fight_for_ever(tmp_path: Path) -> None:
             clients = [GroupClient([f"127.0.0.1:{port}"], client_id="same") for _ in range(2)]
             await asyncio.gather(*(client.connect() for client in clients), return_exceptions=True)
             first = [asyncio.create_task(client.message()) for client in clients]
-            done, _ = await asyncio.wait(first, timeout=10, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(first, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
             reasons = [task.exception() for task in done]
             assert reasons
             assert all(isinstance(r, RefusedError) and r.reason is ReasonCode.SESSION_TAKEN_OVER for r in reasons)
@@ -247,7 +248,7 @@ def address(tmp_path: Path) -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: asyncio.run(main()))
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(PATIENCE_S)
     yield f"127.0.0.1:{found[0]}"
     stop.set()
     thread.join()
@@ -261,11 +262,11 @@ def test_the_calls_of_the_synchronous_client_wait(address: str) -> None:
             thread.start()
         for thread in threads:
             thread.join()
-        assert sorted(message.payload for message in client.messages(timeout_s=0.5)) == [b"0", b"1", b"2", b"3"]
+        assert sorted(client.message(PATIENCE_S).payload for _ in range(4)) == [b"0", b"1", b"2", b"3"]
         with pytest.raises(TimeoutError):
             client.message(0.05)
         client.publish("t/a", b"after the timeout", qos=2)
-        assert client.message(10).payload == b"after the timeout"
+        assert client.message(PATIENCE_S).payload == b"after the timeout"
         client.unsubscribe("t/#")
     client.close()
 
@@ -290,7 +291,7 @@ def test_a_client_goes_over_to_the_replica_it_is_told(tmp_path: Path) -> None:
                         await reader.subscribe("t", qos=1)
                         await client.publish("t", b"%d" % port)
                         assert client.address == ("127.0.0.1", port)
-                        assert (await asyncio.wait_for(reader.message(), 10)).payload == b"%d" % port
+                        assert (await asyncio.wait_for(reader.message(), PATIENCE_S)).payload == b"%d" % port
                 assert client.fail_overs == 0
                 with pytest.raises(ConfigurationError, match="none of the addresses"):
                     await client.move("127.0.0.1:1")

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.replica import Address, ClientPort, Place, ReplicaNode, new_loop
 from surecast.broker.replica.client_link import ReplicaLink
@@ -26,7 +27,7 @@ LOOPBACK = Address("127.0.0.1", 0)
 
 def run(main: Callable[[], Awaitable[Any]]) -> Any:
     async def limited() -> Any:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(PATIENCE_S):
             return await main()
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
@@ -176,7 +177,7 @@ def test_without_an_event_loop() -> None:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert started.wait(20)
+    assert started.wait(PATIENCE_S)
     try:
         with dial_sync(address) as connection:
             assert [connection.send_request(incr(b"k")) for _ in range(3)] == [b"+1", b"+2", b"+3"]

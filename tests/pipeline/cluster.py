@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.errors import ConfigurationError
 from surecast.pipeline import find_java
 
-WAIT_S: Final = 120.0
 LOCAL: Final = "127.0.0.1"
 LEAN: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 STATIC: Final = {
@@ -56,7 +56,7 @@ def start(folder: Path, name: str, said: str, *arguments: str, python: str) -> t
         process = subprocess.Popen(
             command, stdout=opened, stderr=opened, env=environment, cwd=place, start_new_session=True
         )
-    deadline_s = time.monotonic() + WAIT_S
+    deadline_s = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline_s:
         if found := re.search(said, log.read_text(errors="replace")):
             return process, found[0]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.broker.conftest import WAIT_S, Process
+from tests.broker.conftest import Process
+from tests.patience import PATIENCE_S
 from tests.pipeline.logs import rows_of
 
 from surecast.broker.event_log import OffsetAhead, OffsetGone, read_from
@@ -92,8 +93,8 @@ class LiveBroker:
             client.subscribe("plant/#")
             for number in range(messages):
                 client.publish(f"plant/{number % 3}", b"x" * (number % 5))
-                client.message(WAIT_S)
-        deadline_s = time.monotonic() + WAIT_S
+                client.message(PATIENCE_S)
+        deadline_s = time.monotonic() + PATIENCE_S
         while sum(row["type"] == "disconnected" for row in rows_of(self.log)) == before:
             assert time.monotonic() < deadline_s, "the broker did not log that its client went"
             time.sleep(0.02)

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pytest
-from tests.pipeline.cluster import STATIC, WAIT_S, Cluster, kill, standalone_cluster
+from tests.patience import PATIENCE_S
+from tests.pipeline.cluster import STATIC, Cluster, kill, standalone_cluster
 from tests.pipeline.logs import ZAPS, broker_records, rows_of, subscriber_qos, write_log
 from tests.pipeline.network import live_broker
 
@@ -50,7 +51,7 @@ def test_a_killed_worker_changes_nothing(cluster: Cluster, tmp_path: Path) -> No
     marks.mkdir()
 
     def kill_one() -> None:
-        deadline_s = time.monotonic() + WAIT_S
+        deadline_s = time.monotonic() + PATIENCE_S
         while len({mark.name.partition("-")[2] for mark in marks.iterdir()}) < 2 and time.monotonic() < deadline_s:
             time.sleep(0.05)
         kill(cluster.workers[0])

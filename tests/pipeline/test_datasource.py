@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from pyspark.testing import assertDataFrameEqual
-from tests.broker.conftest import WAIT_S, Process
+from tests.broker.conftest import Process
+from tests.patience import PATIENCE_S
 from tests.pipeline.network import TOKEN, LogServer
 
 from surecast.broker.event_log import EventLog, Stopped, read_from
@@ -111,7 +112,7 @@ def broker(tmp_path: Path) -> Iterator[Process]:
 
 def received(client: SyncGroupClient, count: int) -> list[str]:
     """So many messages, and what comes after them within a second."""
-    first = [client.message(WAIT_S).payload.decode() for _ in range(count)]
+    first = [client.message(PATIENCE_S).payload.decode() for _ in range(count)]
     return first + [message.payload.decode() for message in client.messages(timeout_s=1.0)]
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 from typer.testing import CliRunner
 
 from surecast.cli.app import app
@@ -45,7 +46,6 @@ signal.signal(signal.SIGTERM, end)
 kept_server.spark_server = spark_server
 kept_server.serve(Path(sys.argv[1]), ServerSettings(memory=sys.argv[2]), float(sys.argv[3]))
 """
-PATIENCE_S = 60.0
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 from typer.testing import CliRunner
 
 from surecast.cli.pipeline import app
@@ -111,7 +112,7 @@ def test_the_guard_ends_its_command_when_its_starter_is_gone(tmp_path: Path) -> 
         pid = int(process.stdout.readline())
         os.kill(pid, 0)
         process.stdin.close()
-        assert process.wait(30) == -signal.SIGTERM % 256 or process.returncode
+        assert process.wait(PATIENCE_S) == -signal.SIGTERM % 256 or process.returncode
     for _ in range(100):
         try:
             os.kill(pid, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -266,11 +265,8 @@ def test_grouping_equal_classes_changes_nothing() -> None:
         assert one.value == pytest.approx(other.value, rel=1e-6, abs=1e-30)
 
 
-def test_the_company_takes_well_under_a_second() -> None:
-    started = time.perf_counter()
-    report = predict_capacity(COMPANY)
-    assert time.perf_counter() - started < 1.0
-    assert report.variants == ALGORITHMS
+def test_the_company_is_predicted_for_every_algorithm() -> None:
+    assert predict_capacity(COMPANY).variants == ALGORITHMS
 
 
 def test_what_is_sent_is_what_is_passed() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.studio import Axis, Chart, Line, Page, ScatterGroup, draw_system, scatter, write_page
 
@@ -39,7 +40,7 @@ def browse(tmp_path: Path) -> Browse:
     def run(page: Path, *more: str) -> tuple[str, list[str]]:
         profile = tmp_path / "profile"
         command = [str(CHROMIUM), *FLAGS, *more, f"--user-data-dir={profile}", "--dump-dom", page.as_uri()]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
         return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
     return run

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.errors import ConfigurationError, UserError
 from surecast.scenario.network import Network, PhysicalLink, Router
@@ -214,4 +215,4 @@ def test_importing_is_cheap_and_drawing_uses_no_global_figures(tmp_path: Path) -
         f"scatter([ScatterGroup('a', [0.0], [1.0])], {str(tmp_path / 'a.png')!r}, x_label='x', y_label='y')\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=PATIENCE_S)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.tour.processes import SURECAST, Begin, using, wait_for
 
 from surecast.tour import why_no_spark
@@ -46,16 +47,16 @@ def left_in(folder: Path) -> list[Path]:
 
 
 def check_gone(tmp_path: Path) -> None:
-    assert wait_for(lambda: not using(tmp_path), 10.0), using(tmp_path)
+    assert wait_for(lambda: not using(tmp_path), PATIENCE_S), using(tmp_path)
     assert left_in(tmp_path / "tmp") == []
     assert not (tmp_path / "out" / "tour.html").exists()
 
 
 def test_ended_while_the_group_runs_it_leaves_nothing(begin: Begin, tmp_path: Path) -> None:
     process = begin(SURECAST, "demo", "--quick", "--out", "out")
-    assert wait_for(lambda: sum("--group" in one for one in using(tmp_path / "tmp")) == 3, 150.0)
+    assert wait_for(lambda: sum("--group" in one for one in using(tmp_path / "tmp")) == 3, PATIENCE_S)
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=90)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGTERM
     assert "interrupted by SIGTERM" in said
     assert "Traceback" not in said
@@ -67,9 +68,9 @@ def test_interrupted_while_spark_runs_it_leaves_nothing(begin: Begin, tmp_path: 
     if why := why_no_spark():
         pytest.skip(why)
     process = begin(SURECAST, "demo", "--quick", "--out", "out")
-    assert wait_for(lambda: any("SparkConnectServer" in one for one in using(tmp_path / "tmp")), 300.0)
+    assert wait_for(lambda: any("SparkConnectServer" in one for one in using(tmp_path / "tmp")), PATIENCE_S)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 128 + signal.SIGINT
     assert "Traceback" not in said
     check_gone(tmp_path)
@@ -80,9 +81,9 @@ def test_the_whole_tour_twice_at_once(begin: Begin, tmp_path: Path) -> None:
     if why := why_no_spark():
         pytest.skip(why)
     first = begin(SURECAST, "demo", "--quick", "--out", "out", "--json")
-    assert wait_for((tmp_path / "out" / ".lock").exists, 60.0)
+    assert wait_for((tmp_path / "out" / ".lock").exists, PATIENCE_S)
     same = begin(SURECAST, "demo", "--quick", "--out", "out")
-    _, said = same.communicate(timeout=60)
+    _, said = same.communicate(timeout=PATIENCE_S)
     assert same.returncode == 1
     assert "another demo is writing to out" in said
     other = begin(SURECAST, "demo", "--quick", "--out", "other", "--json")
@@ -97,4 +98,4 @@ def test_the_whole_tour_twice_at_once(begin: Begin, tmp_path: Path) -> None:
         assert (tmp_path / told["report"]).stat().st_size < PAGE_BYTES_MAX
         assert (tmp_path / folder / "learned.yaml").exists()
     assert left_in(tmp_path / "tmp") == []
-    assert wait_for(lambda: not using(tmp_path), 10.0), using(tmp_path)
+    assert wait_for(lambda: not using(tmp_path), PATIENCE_S), using(tmp_path)

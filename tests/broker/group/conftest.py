@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 TOOLS = Path(__file__).parents[3] / "tools"
 
@@ -51,7 +52,7 @@ def run() -> Callable[[Callable[[], Awaitable[Any]]], Any]:
 
     def call(main: Callable[[], Awaitable[Any]]) -> Any:
         async def limited() -> Any:
-            async with asyncio.timeout(120):
+            async with asyncio.timeout(PATIENCE_S):
                 return await main()
 
         return asyncio.run(limited())

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, TypeVar
 
+from tests.patience import PATIENCE_S
+
 from surecast.client.group_client import split_address
 from surecast.protocol.mqtt import V5, Connack, Connect, Packet, PacketDecoder, encode
 
@@ -37,7 +39,7 @@ class Raw:
         self.send(Connect(client_id, version=self.version, **fields))
         return await self.get(Connack)
 
-    async def get(self, kind: type[P], timeout_s: float = 20.0) -> P:
+    async def get(self, kind: type[P], timeout_s: float = PATIENCE_S) -> P:
         """The next packet of a kind; others before it are left out."""
         async with asyncio.timeout(timeout_s):
             while True:
@@ -47,7 +49,7 @@ class Raw:
                         return packet
                 await self._read()
 
-    async def rest(self, timeout_s: float = 20.0) -> list[Packet]:
+    async def rest(self, timeout_s: float = PATIENCE_S) -> list[Packet]:
         """All packets until the other end closes."""
         async with asyncio.timeout(timeout_s):
             try:

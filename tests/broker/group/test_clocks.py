@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.config import admin_socket_path
 from surecast.broker.group_config import config_of
@@ -24,7 +25,7 @@ METRIC = "surecast_group_clock_difference_seconds{"
 
 def differences(moved: Any, number: int) -> list[float]:
     """Returns how far the clocks of the others are ahead of that of a replica, by its metrics."""
-    connection = http.client.HTTPConnection("localhost", timeout=10)
+    connection = http.client.HTTPConnection("localhost", timeout=PATIENCE_S)
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(admin_socket_path(config_of(moved.group.spec, number))))
     connection.request("GET", "/metrics")
@@ -41,7 +42,7 @@ def client_of(address: str, name: str, expiry_s: int) -> Client:
     )
 
 
-async def until(condition: Callable[[], Any], timeout_s: float = 30.0) -> None:
+async def until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> None:
     async with asyncio.timeout(timeout_s):
         while not await asyncio.to_thread(condition):
             await asyncio.sleep(0.1)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.cluster import LocalGroup, is_running, stop_replicas, write_group
 from surecast.broker.cluster_repair import repair_replica
@@ -49,7 +50,7 @@ def test_a_damaged_replica_is_refused_by_name_and_repaired_from_the_others(group
     whole = last.read_bytes()
     last.write_bytes(whole[: len(whole) // 2])
     group.start(3)
-    assert group.processes.pop(3).wait(30) == 3
+    assert group.processes.pop(3).wait(PATIENCE_S) == 3
     said = group.last_words(3)
     assert f"{last}: damaged at byte" in said
     assert f"surecast cluster repair 3 {group.path}" in said
@@ -77,7 +78,7 @@ def test_a_damaged_replica_is_refused_by_name_and_repaired_from_the_others(group
         repair_replica(group.path, 3, tell=told.append)
     assert done.process is not None
     done.process.terminate()
-    done.process.wait(30)
+    done.process.wait(PATIENCE_S)
     assert not is_running(now.spec.folder(4))
 
 
@@ -103,7 +104,7 @@ def test_every_founder_can_be_replaced_and_the_group_starts_again(group: LocalGr
         processes.append(done.process)
     assert sorted(stop_replicas(group.path)) == [4, 5, 6]
     for process in processes:
-        process.wait(30)
+        process.wait(PATIENCE_S)
     with LocalGroup(group.path) as again:
         assert again.numbers == [4, 5, 6]
         again.start()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.broker.group.raw import Raw
+from tests.patience import PATIENCE_S
 
 from surecast.broker.admin_client import ask
 from surecast.broker.cluster import LocalGroup, write_group
@@ -172,7 +173,7 @@ def test_the_clients_of_this_library(group: LocalGroup, run: Run) -> None:
     with SyncGroupClient(group.addresses) as client:
         assert client.subscribe("open/sync/+", qos=2)
         client.publish("open/sync/a", b"1", qos=2)
-        assert client.message(20).payload == b"1"
+        assert client.message(PATIENCE_S).payload == b"1"
         client.unsubscribe("open/sync/+")
         with pytest.raises(RefusedError, match="not authorized"):
             client.publish("secret/a", b"")
@@ -193,7 +194,7 @@ def test_the_wills_of_a_killed_replicas_clients_are_sent(group: LocalGroup, run:
             await watcher.subscribe("open/wills", qos=1)
             await doomed.connect("doomed", will=Will("open/wills", b"gone", 1))
             group.kill(2)
-            message = await asyncio.wait_for(watcher.message(), 20)
+            message = await asyncio.wait_for(watcher.message(), PATIENCE_S)
             assert (message.topic, message.payload) == ("open/wills", b"gone")
         group.start(2)
         await asyncio.to_thread(group.wait_ready)
@@ -231,7 +232,7 @@ def test_every_replica_logs_the_same_events(group: LocalGroup, run: Run) -> None
             for n in range(20):
                 await other.publish("open/log", b"%d" % n, qos=1)
                 await one.message()
-        until = asyncio.get_running_loop().time() + 20
+        until = asyncio.get_running_loop().time() + PATIENCE_S
         while True:
             logs = [_events(group.path.parent / "events" / str(number)) for number in group.numbers]
             if len(logs[0]) == 40 and logs[0] == logs[1] == logs[2]:

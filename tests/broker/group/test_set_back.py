@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.cluster import LocalGroup, stop_replicas, write_group
 from surecast.broker.cluster_repair import repair_replica
@@ -51,7 +52,7 @@ def kept(addresses: list[str], count: int) -> int:
                     return count
         return len(seen)
 
-    return asyncio.run(asyncio.wait_for(run(), 30))
+    return asyncio.run(asyncio.wait_for(run(), PATIENCE_S))
 
 
 def restart(group: LocalGroup, number: int) -> None:
@@ -84,12 +85,12 @@ def test_an_older_copy_is_refused_though_the_others_restarted_and_is_repaired(
     shutil.rmtree(folder)
     shutil.copytree(copy, folder)
     group.start(1, 3)
-    assert group.processes.pop(3).wait(30) == 3
+    assert group.processes.pop(3).wait(PATIENCE_S) == 3
     said = (group.path.parent / "3.log").read_text()
     assert "replica 3: replica 1 does not take it back" in said
     assert f"surecast cluster repair 3 {group.path}" in said
     group.start(3)  # it knows now, without asking anybody
-    assert group.processes.pop(3).wait(30) == 1
+    assert group.processes.pop(3).wait(PATIENCE_S) == 1
     group.start(2)
     group.wait_ready()
     done = repair_replica(group.path, 3, tell=lambda line: None)
@@ -98,7 +99,7 @@ def test_an_older_copy_is_refused_though_the_others_restarted_and_is_repaired(
     finally:
         assert done.process is not None
         done.process.terminate()
-        done.process.wait(20)
+        done.process.wait(PATIENCE_S)
 
 
 def test_wiped_disks_do_not_found_the_group_anew(group: LocalGroup) -> None:
@@ -109,7 +110,7 @@ def test_wiped_disks_do_not_found_the_group_anew(group: LocalGroup) -> None:
         shutil.rmtree(group.spec.folder(number))
     group.start()
     for number in (2, 3):
-        assert group.processes.pop(number).wait(30) == 3  # as for every replica that must not be started again
+        assert group.processes.pop(number).wait(PATIENCE_S) == 3  # as for every replica that must not be started again
         said = (group.path.parent / f"{number}.log").read_text()
         assert f"replica {number} of the group local: there are no data in {group.spec.folder(number)}" in said
         assert f"surecast cluster repair {number} {group.path}" in said
@@ -127,7 +128,7 @@ def test_a_replica_that_others_remember_is_not_founded_again(group: LocalGroup) 
         ("surecast.broker.replica", "--group", group.path, "--found", "--id", 3),
     ):
         asked = [sys.executable, "-m", *map(str, command)]
-        done = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         said = " ".join(done.stderr.split())
         assert done.returncode != 0
         assert "replica 3 has run in the group local before" in said
@@ -152,7 +153,7 @@ def test_a_founding_that_was_interrupted_is_done_anew(tmp_path: Path) -> None:
 def test_founding_by_hand(tmp_path: Path) -> None:
     def surecast(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "surecast", *map(str, arguments)], capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "surecast", *map(str, arguments)], capture_output=True, text=True, timeout=PATIENCE_S
         )
 
     path = write_group(tmp_path / "group", 1)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.broker.group.raw import Raw
+from tests.patience import PATIENCE_S
 
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.broker.replica.administer import ask_status
@@ -56,7 +57,7 @@ async def leader_of(group: LocalGroup) -> int:
 
 async def equal(group: LocalGroup, *numbers: int) -> None:
     """Waits until replicas have applied the same; those that applied equally much must have."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE_S
     while True:
         found = {number: one for number, one in (await statuses(group)).items() if number in numbers}
         states = {(one["applied"], one["hash"]) for one in found.values()}

@@ -13,6 +13,7 @@ from typing import Any
 import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
+from tests.patience import PATIENCE_S
 
 from surecast.broker.overlay.local_overlay import LocalOverlay
 from surecast.broker.overlay.overlay_writing import write_overlay
@@ -20,8 +21,6 @@ from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
 Run = Callable[..., CompletedProcess[str]]
 Links = tuple[tuple[str, str], ...]
-
-WAIT_S = 30.0
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def plan_for(links: Links, scheme: str, tree: Links = (), algorithm: str = "cove
     return OverlayPlan(brokers, links, (Tree(tree or links, scheme, algorithm),), epoch=epoch)
 
 
-def until(condition: Callable[[], Any], what: str, timeout_s: float = WAIT_S) -> None:
+def until(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> None:
     """Waits for a condition; the test fails if it does not come."""
     end = time.monotonic() + timeout_s
     while not condition():
@@ -89,7 +88,7 @@ class Subscriber:
         )
         client.on_subscribe = lambda *_: subscribed.set()
         client.subscribe(topic, qos)
-        assert subscribed.wait(WAIT_S)
+        assert subscribed.wait(PATIENCE_S)
 
     def payloads(self, topic: str | None = None) -> list[bytes]:
         return [payload for at, payload, _ in list(self.got) if topic is None or at == topic]
@@ -113,7 +112,7 @@ class Publisher:
 
     def finish(self) -> None:
         for payload, info in self.sent:
-            info.wait_for_publish(WAIT_S)
+            info.wait_for_publish(PATIENCE_S)
             assert info.is_published(), f"{payload!r} was not acknowledged"
 
 

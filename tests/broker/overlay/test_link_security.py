@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.overlay.conftest import WAIT_S, Clients, announced, is_up, plan_for, until
+from tests.broker.overlay.conftest import Clients, announced, is_up, plan_for, until
+from tests.patience import PATIENCE_S
 
 from surecast.broker.overlay.local_overlay import LocalOverlay
 from surecast.broker.overlay.overlay_writing import write_overlay
@@ -24,7 +25,7 @@ CHAIN = (("b1", "b2"), ("b2", "b3"))
 
 
 def openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=PATIENCE_S)
 
 
 def authority(folder: Path, name: str = "ca") -> None:
@@ -214,7 +215,7 @@ def test_a_wrong_certificate_is_refused(
     write_overlay(path, "test", plan_for(CHAIN, "none"), options={"durability": "os"}, certificates=certificates)
     with LocalOverlay(path) as overlay:
         overlay.start("b1", "b2")
-        until(lambda: not overlay.ended() and message in _reason(overlay), "the refusal", WAIT_S)
+        until(lambda: not overlay.ended() and message in _reason(overlay), "the refusal", PATIENCE_S)
 
 
 def _reason(overlay: LocalOverlay) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.broker.overlay.conftest import Clients, Subscriber, announced, is_up, plan_for, until
+from tests.patience import PATIENCE_S
 
 from surecast.broker.overlay.local_overlay import LocalOverlay
 from surecast.broker.overlay.overlay_cut import take_cut
@@ -255,7 +256,7 @@ def test_a_subscriber_anywhere_sees_the_latest_retained_message_whatever_failed(
     publisher = clients.publish("b1", "p")
 
     def retain(topic: str, payload: bytes) -> None:
-        publisher.client.publish(topic, payload, 1, retain=True).wait_for_publish(10.0)
+        publisher.client.publish(topic, payload, 1, retain=True).wait_for_publish(PATIENCE_S)
 
     def seen_at(broker: str) -> dict[str, bytes]:
         new = Subscriber(clients.connect(broker, f"new-{time.monotonic_ns()}", clean=True), "lamp/#", 1)
@@ -271,7 +272,7 @@ def test_a_subscriber_anywhere_sees_the_latest_retained_message_whatever_failed(
     until(lambda: not is_up(overlay, "b1", "b2"), "b1 notices it")
     retain("lamp/3", b"off")
     retain("lamp/4", b"")
-    clients.connect("b3", "q").publish("lamp/5", b"off", 1, retain=True).wait_for_publish(10.0)
+    clients.connect("b3", "q").publish("lamp/5", b"off", 1, retain=True).wait_for_publish(PATIENCE_S)
     overlay.start("b2")
     wanted |= {"lamp/3": b"off", "lamp/5": b"off"}
     del wanted["lamp/4"]

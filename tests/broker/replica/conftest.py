@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.replica import Address, NodeUser, Place, ReplicaNode, found_store, new_loop
 from surecast.protocol.paxos import ExampleStore, PaxosSettings
@@ -54,7 +55,7 @@ def run(groups: list[LocalGroup]) -> Callable[[Callable[[], Awaitable[Any]]], An
     def call(main: Callable[[], Awaitable[Any]]) -> Any:
         async def limited() -> Any:
             try:
-                async with asyncio.timeout(100):
+                async with asyncio.timeout(PATIENCE_S):
                     return await main()
             finally:
                 for group in groups:

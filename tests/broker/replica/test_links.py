@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.replica.addresses import Address
 from surecast.broker.replica.links import PeerLink
@@ -54,7 +55,7 @@ def test_a_link_that_is_closed_while_it_is_told_to_dial_is_closed(turns: int) ->
             await asyncio.sleep(0)
         link.poke()
         closing = asyncio.create_task(link.close())
-        await asyncio.wait({closing}, timeout=10)
+        await asyncio.wait({closing}, timeout=PATIENCE_S)
         assert closing.done()
         tried = dialler.tried
         await asyncio.sleep(0.05)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.replica import Address, NodeUser, Place, ReplicaNode
 from surecast.broker.replica.frames import HEAD_BYTES, frame
@@ -294,7 +295,7 @@ class HeldDisk(MemoryStore):
         return self._wait
 
     def _wait(self) -> None:
-        self.goes_on.wait(30)
+        self.goes_on.wait(PATIENCE_S)
         self.commits += 1
         if self.fails:
             raise StoreError("the disk did not confirm a commit")
@@ -324,14 +325,14 @@ def test_nothing_rests_on_a_commit_before_the_disk_has_it_and_heartbeats_go_on(
         beats = dict.fromkeys(held, 0)
         for number in held:
             note_heartbeats(group.nodes[number].peers, beats, number, monkeypatch)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while min(beats.values()) < 30:
                 await asyncio.sleep(0.01)
         assert not answers
         assert {number: disks[number].commits for number in held} == counted
         for number in held:
             disks[number].goes_on.set()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while len(answers) < 10:
                 await asyncio.sleep(0.01)
         assert [answer[0][2] for answer in answers] == [b"+%d" % number for number in range(2, 12)]
@@ -378,7 +379,7 @@ def test_a_disk_that_refuses_in_its_thread_silences_the_replica(local: Local, ru
         disk.fails = True
         answers: list[Any] = []
         node.submit([(7, 1, incr(b"k"))], answers.append)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             while not failed:
                 await asyncio.sleep(0.01)
         assert "did not confirm" in str(failed[0])
@@ -495,7 +496,7 @@ def test_a_replica_that_lost_its_store_is_not_let_in(local: Local, run: Run) -> 
         await group.nodes.pop(3).stop()
         failed: list[Exception] = []
         lost = await group.start(3, store=MemoryStore(), on_failed=failed.append)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not failed:
                 await asyncio.sleep(0.01)
         assert isinstance(lost.failure, ConfigurationError)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.patience import PATIENCE_S
 
 from surecast.broker.replica.snapshot_files import SnapshotFile, SnapshotFiles
 from surecast.broker.segment_store import SegmentStore
@@ -139,7 +140,7 @@ def test_a_child_that_fails_says_why(run: Run, tmp_path: Path) -> None:
 
 def test_a_child_is_ended_with_its_replica(run: Run, tmp_path: Path) -> None:
     def pieces() -> Iterator[bytes]:
-        time.sleep(60)
+        time.sleep(10 * PATIENCE_S)
         yield b""
 
     async def main() -> None:
@@ -152,7 +153,7 @@ def test_a_child_is_ended_with_its_replica(run: Run, tmp_path: Path) -> None:
     begun = time.monotonic()
     run(main)
     assert no_child_is_left()
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - begun < PATIENCE_S
 
 
 KILLED = """
@@ -191,7 +192,7 @@ def test_a_replica_that_is_killed_leaves_neither_a_lock_nor_a_child(tmp_path: Pa
         with SegmentStore(tmp_path) as store:  # though the child may be there for a moment more
             store.commit([(b"a", b"1")])
         assert process.stdout.read() == ""
-    ends = time.monotonic() + 20
+    ends = time.monotonic() + PATIENCE_S
     while Path(f"/proc/{child}").exists() and state_of(child) not in "ZX":
         assert time.monotonic() < ends
         time.sleep(0.02)
@@ -208,7 +209,7 @@ BESIDE = PaxosSettings(snapshot_every=20, log_keep=5, snapshot_at_once_bytes=0)
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from tests.patience import PATIENCE_S
 from tests.protocol.group.replaying import replay
 from tests.protocol.group.world import Client, World
 
@@ -108,7 +109,7 @@ def test_replay_in_another_process(tmp_path: Path, hash_seed: int, digits: int, 
     told = subprocess.run(
         [sys.executable, str(Path(__file__).with_name("replaying.py")), str(file), str(digits), str(frames)],
         env={**os.environ, "PYTHONHASHSEED": str(hash_seed)},
-        capture_output=True, text=True, check=True, timeout=60,
+        capture_output=True, text=True, check=True, timeout=PATIENCE_S,
     ).stdout.split()  # fmt: skip
     assert told == [sha256(b"".join(effects.values())).hexdigest(), sha256(state).hexdigest()]
 
