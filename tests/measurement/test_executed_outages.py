@@ -79,6 +79,17 @@ def test_what_is_predicted_from_a_run_has_its_availabilities() -> None:
     assert (links["b-1--b-2"].mtbf_s, links["b-1--b-2"].mttr_s) == pytest.approx((19.0, 1.0))
 
 
+def test_what_was_down_at_the_end_of_a_run_has_the_availability_of_the_run() -> None:
+    measured = made_up()  # b-2 is down from 4 to 7 s and from 15 s to the end, b-3 all the time
+    with_changes(measured, {})
+    measured.cut = BEGAN + 20.0
+    failures = {each.name: each.failures for each in system_as_executed(measured).overlay.brokers}
+    assert failures["b-2"] is not None
+    assert (failures["b-2"].mtbf_s, failures["b-2"].mttr_s) == pytest.approx((6.0, 4.0))
+    assert failures["b-3"] is not None
+    assert (failures["b-3"].mtbf_s, failures["b-3"].mttr_s) == pytest.approx((1.0, 20.0))
+
+
 def test_the_simulation_of_a_run_loses_what_was_published_to_a_broker_that_was_down() -> None:
     measured = made_up(never=0)
     measured.crashes[:] = measured.crashes[:1]
@@ -93,6 +104,25 @@ def test_the_simulation_of_a_run_loses_what_was_published_to_a_broker_that_was_d
     assert result.published.tolist() == [len(stock), len(stock), len(events)]
     assert result.on_time.tolist()[:2] == [len(stock) - missed, len(stock)]
     assert result.digest == simulate_executed(measured).digest
+
+
+@pytest.mark.parametrize(("keeps_sessions", "share"), [(False, 0.5), (True, 0.9)])
+def test_a_given_broker_that_restarts_has_its_clients_back_where_their_sessions_last(
+    keeps_sessions: bool, share: float
+) -> None:
+    system = system_of("none", "3s")
+    home = system.overlay.brokers[system.publishers[0].home].name
+    given = GivenRun(
+        {home: [(0.0, 5.0), (6.0, math.inf)]},
+        publications=[GivenPublication(0.1 * number, 0, 0) for number in range(100)],
+        keeps_sessions=keeps_sessions,
+    )
+    result = simulate_world(system, "none", duration_s=10.0, seed=1, given=given, warm_up_s=0.0)
+    there = [who.name for who in system.subscribers if who.home == system.publishers[0].home]
+    assert there == ["near"]
+    assert result.reliability[1] == pytest.approx(share)
+    # Nobody else hears again of what is published there: without refreshes the restarted broker has lost its table.
+    assert result.reliability[0] == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("scheme", ["periodic-subscription", "buffering", "bypass", "bypass-buffering"])

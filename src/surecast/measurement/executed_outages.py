@@ -20,8 +20,8 @@ from surecast.errors import AssumptionError
 from surecast.measurement.measured_events import window_of
 from surecast.measurement.workload_drive import Measured
 from surecast.report import QoSReport, ReportBuilder
-from surecast.scenario.system import System
-from surecast.scenario.traces import AvailabilityTrace, failures_of
+from surecast.scenario.distributions import parse_distribution
+from surecast.scenario.system import Failures, System
 from surecast.simulation.reliability.protocol import (
     GivenPublication,
     GivenRun,
@@ -36,6 +36,8 @@ __all__ = ["ExecutedOutages", "executed_outages", "executed_report", "simulate_e
 Intervals: TypeAlias = list[tuple[float, float]]
 _SLACK_S: Final = 0.05
 """Notices of a cut may be written down so much after it has ended."""
+_UP_LEAST_S: Final = 1.0
+"""What was down all the time is taken for up so long, as a time between failures of 0 is none."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +185,7 @@ def simulate_executed(measured: Measured, outages: ExecutedOutages | None = None
     plan = measured.plan
     outages = executed_outages(measured) if outages is None else outages
     begin_s, end_s = window_of(measured)
-    given = GivenRun(outages.up, outages.notices, _publications(measured, begin_s, end_s))
+    given = GivenRun(outages.up, outages.notices, _publications(measured, begin_s, end_s), keeps_sessions=True)
     scheme = plan.system.delivery.fault_tolerance.scheme
     options = Options(retransmission_s=0.0, drain_s=max(0.0, outages.end_s - end_s), keeps_fates=True)
     return simulate_world(
@@ -235,22 +237,26 @@ def executed_report(measured: Measured) -> QoSReport:
 def system_as_executed(measured: Measured, outages: ExecutedOutages | None = None) -> System:
     """Returns the system with the availabilities, times up and down, and detection that the run had, for predictions.
 
-    A component that did not fail in the run does not fail. A link whose end was down was not down by itself.
+    A component that did not fail in the run does not fail. A link whose end was down was not down by itself. Where the
+    run began or ended with something down, that counts as an outage too: the availability is that of the run.
     """
     outages = executed_outages(measured) if outages is None else outages
     system, overlay = measured.plan.system, measured.plan.system.overlay
 
-    def trace(name: str, *ends: str) -> AvailabilityTrace:
-        downs = [down for end in ends for down in _down_between(outages.up[end])]
-        up = _union([*outages.up[name], *downs])
-        whole = tuple((a, min(b, outages.end_s)) for a, b in up if a < outages.end_s)
-        return AvailabilityTrace(name, 0.0, outages.end_s, whole)
+    def failures(name: str, *ends: str) -> Failures | None:
+        ends_down = [down for end in ends for down in _down_between(outages.up[end])]
+        up = _union([*outages.up[name], *ends_down])
+        downs = [(a, min(b, outages.end_s)) for a, b in _down_between(up) if a < outages.end_s]
+        if not downs:
+            return None
+        down_s = sum(b - a for a, b in downs)
+        exponential = parse_distribution("exponential")
+        up_s = max(outages.end_s - down_s, _UP_LEAST_S)
+        return Failures(exponential.with_mean(up_s / len(downs)), exponential.with_mean(down_s / len(downs)))
 
     names = [each.name for each in overlay.brokers]
-    brokers = tuple(replace(each, failures=failures_of(trace(each.name))) for each in overlay.brokers)
-    links = tuple(
-        replace(each, failures=failures_of(trace(each.name, names[each.a], names[each.b]))) for each in overlay.links
-    )
+    brokers = tuple(replace(each, failures=failures(each.name)) for each in overlay.brokers)
+    links = tuple(replace(each, failures=failures(each.name, names[each.a], names[each.b])) for each in overlay.links)
     changes = {"detection": outages.detection_s, "retransmission_interval": 0.0}
     tolerance = system.delivery.fault_tolerance.model_copy(update=changes)
     return replace(

@@ -29,11 +29,14 @@ class GivenRun:
 
     `notices` has the times at which a broker noticed that its link to a neighbour was down, in order. A break of which
     there is no notice before the link is back is noticed then. `publications` are in order of time.
+    With `keeps_sessions` a broker has the sessions of its clients on disk, as a broker that runs: it need not wait for
+    their next refresh.
     """
 
     up: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     notices: Mapping[tuple[str, str], Sequence[float]] = field(default_factory=dict)
     publications: Sequence[GivenPublication] = ()
+    keeps_sessions: bool = False
 
     def check(self, system: System) -> None:
         """Refuses names that the system does not have, and intervals that are not in order."""

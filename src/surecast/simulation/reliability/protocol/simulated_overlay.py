@@ -364,15 +364,17 @@ class World:
             broker.end_turn()
 
     def _subscribe(self, broker: SimulatedBroker, *, is_restarted: bool = False) -> None:
-        """Subscribes the clients of a broker that was just started, with sessions on its disk where events are stored.
-        Where subscriptions are refreshed from end to end other clients only come with their next refresh."""
+        """Subscribes the clients of a broker that was just started, with sessions on its disk where events are stored,
+        or a given run says so. Where subscriptions are refreshed from end to end other clients only come with their
+        next refresh."""
         topics = dict.fromkeys(target.topic for target in self.accounts.targets if target.home == broker.name)
         if is_restarted:
             topics = {topic: None for topic in topics if self._is_subscribed_at_start(topic)}
         broker.subscribe([JointFilter(topic, qos=_QOS) for topic in topics])
 
     def _is_subscribed_at_start(self, topic: str) -> bool:
-        return self._parts[topic].custody or self.plan.trees[self.plan.tree_of(topic)].refresh == "link"
+        keeps_sessions = self._parts[topic].custody or (self.given is not None and self.given.keeps_sessions)
+        return keeps_sessions or self.plan.trees[self.plan.tree_of(topic)].refresh == "link"
 
     # Brokers
 
