@@ -180,7 +180,7 @@ def test_the_report_has_the_keys_of_the_prediction() -> None:
     for shared in (True, False):
         predicted = predict_capacity(system, chosen, shared_directions=shared)
         simulated = simulate_routing(
-            system, chosen, duration_s=2, warm_up_s=0.5, runs=2, seed=1, shared_directions=shared
+            system, chosen, duration_s=1, warm_up_s=0.5, runs=2, seed=1, shared_directions=shared
         )
         keys = [
             {(f.variant, f.scope, f.name, f.metric, f.detail) for f in report if f.metric not in not_simulated}

@@ -74,7 +74,7 @@ def closed_forms(x: float) -> dict[str, tuple[float, float, float]]:
 
 @pytest.fixture(scope="module")
 def report() -> QoSReport:
-    return simulate_routing(chain(), duration_s=30, warm_up_s=1, runs=16, seed=11)
+    return simulate_routing(chain(), duration_s=30, warm_up_s=1, runs=10, seed=11)
 
 
 @pytest.mark.parametrize("algorithm", ["simple", "identity", "covering", "merging"])

@@ -43,7 +43,7 @@ def three(system: System, schemes: list[str]) -> list[dict[str, Any]]:
     reports = (
         predict_reliability(system, schemes),
         simulate_reliability(system, schemes, runs=20, duration_s=86400, seed=5),
-        simulate_protocol(system, schemes, runs=2, duration_s=20_000, seed=7),
+        simulate_protocol(system, schemes, runs=1, duration_s=20_000, seed=7),
     )
     return [
         {scheme: report.values("reliability", scope="subscriber", variant=scheme) for scheme in schemes}
@@ -62,7 +62,7 @@ def test_formula_compiled_simulation_and_nodes_agree(terms: str) -> None:
     formula, compiled, nodes = three(system_of(terms), schemes)
     for scheme in schemes:
         assert np.abs(differences(formula[scheme], compiled[scheme])).mean() < 0.012, (scheme, terms)
-        # Over 40,000 s the mean of twelve subscribers is known to about 0.03.
+        # Over 20,000 s the mean of twelve subscribers is known to about 0.04.
         assert abs(differences(compiled[scheme], nodes[scheme]).mean()) < 0.05, (scheme, terms)
 
 
