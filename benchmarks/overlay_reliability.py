@@ -5,12 +5,16 @@
     python -m benchmarks.overlay_reliability show FOLDER       the tables; with --pictures FOLDER, pictures too
 
 A cell is a scheme on a topology: `examples/reliability-tree.yaml` or `reliability-graph.yaml`, as processes that are
-killed, and links that are cut. Each finished cell stays in the folder, so that `run` goes on with the others; `--cells`
-says how many it starts this time, and `--beside` how many at once. Four figures of each subscriber are compared:
+killed, and links that are cut. A seed draws the outages of all its cells. Each finished cell stays in the folder, so
+that `run` goes on with the others; `--cells` says how many it starts this time, and `--beside` how many at once. With
+`--seeds` a folder gets runs of further seeds, and each cell is the mean over them. Four figures of each subscriber are
+compared:
 
 - measured;
 - simulated, with the outages as they were executed, and the publications of the run;
-- predicted from the availabilities, the times up and down and the detection that the run had;
+- predicted from the availabilities, the times up and down and the detection that the run had. By chance outages come
+  together more or less often than those availabilities say: how far simulated runs of the same length are from the
+  prediction of theirs stands beside it;
 - predicted from the scenario. One run has few failures: it is judged by the interval in which 95 % of simulated runs of
   the same length are, with failures of their own.
 """
@@ -26,30 +30,39 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surecast.measurement.executed_outages import executed_outages, executed_report, system_as_executed
+from surecast.measurement.executed_outages import (
+    ExecutedOutages,
+    executed_outages,
+    executed_report,
+    system_as_executed,
+    with_outages,
+)
 from surecast.measurement.measured_report import build_report
 from surecast.measurement.measurement_plan import make_plan
 from surecast.measurement.workload_drive import Measured, measure, run_folder
 from surecast.prediction import predict_reliability
 from surecast.report import QoSReport
 from surecast.report.report_files import load, save
-from surecast.scenario import System, load_system
+from surecast.scenario import Streams, System, load_system
 from surecast.scenario.spec.delivery import SCHEMES
 from surecast.simulation import simulate_reliability
+from surecast.simulation.reliability.compiled.traces import draw_trace
 from surecast.studio import ScatterGroup, scatter
 
 ROOT = Path(__file__).resolve().parent.parent
 TOPOLOGIES = ("tree", "graph")
 DAY_S = 86_400.0
+_DRAWS: Final = 24
 ANSWERS = ("measured", "executed", "as-run", "predicted")
 Floats = NDArray[np.float64]
 
@@ -65,7 +78,6 @@ class Settings:
     detection: str
     refresh: str
     links_period: str
-    seed: int
 
     def system(self, topology: str, scheme: str) -> System:
         """Returns the system of a cell."""
@@ -87,8 +99,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("step", choices=("run", "compare", "show", "cell"))
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--cells", type=int, default=2 * len(SCHEMES), help="how many cells to run now (all)")
+    parser.add_argument("--cells", type=int, default=1000, help="how many cells to run now (all)")
     parser.add_argument("--beside", type=int, default=2, help="how many cells run at once (2)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[2014], help="what draws failures and events (2014)")
     parser.add_argument("--name", help="the cell of the step `cell`, which `run` starts in a process of its own")
     parser.add_argument("--runs", type=int, default=200, help="simulated runs for the interval of one run (200)")
     parser.add_argument("--pictures", type=Path, help="where to draw a picture for each topology")
@@ -114,9 +127,22 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return Settings(**json.loads(file.read_text()))
 
 
-def cells() -> list[tuple[str, str]]:
-    """Returns the cells by topology and scheme."""
-    return [(topology, scheme) for topology in TOPOLOGIES for scheme in SCHEMES]
+class Cell(NamedTuple):
+    """One run, or what is known of it."""
+
+    topology: str
+    scheme: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        return f"{self.topology}-{self.scheme}-{self.seed}"
+
+
+def cells(seeds: Sequence[int]) -> list[Cell]:
+    """Returns all cells, those of the first seed first."""
+    return [Cell(topology, scheme, seed) for seed in seeds for topology in TOPOLOGIES for scheme in SCHEMES]
 
 
 # Run
@@ -125,25 +151,27 @@ def cells() -> list[tuple[str, str]]:
 def run(options: argparse.Namespace) -> int:
     """Runs cells that are missing; returns how many still are."""
     settings_of(options)
-    missing = [each for each in cells() if not (options.folder / "-".join(each) / "run.pickle").exists()]
+    wanted = cells(options.seeds)
+    missing = [each for each in wanted if not (options.folder / each.name / "run.pickle").exists()]
 
-    def start(cell: tuple[str, str]) -> int:
-        command = [sys.executable, "-m", "benchmarks.overlay_reliability", "cell", str(options.folder)]
-        return subprocess.run([*command, "--name", "-".join(cell)], check=False, cwd=ROOT).returncode
+    def start(cell: Cell) -> int:
+        command = [sys.executable, "-m", "benchmarks.overlay_reliability", "cell", str(options.folder.resolve())]
+        return subprocess.run([*command, "--name", cell.name], check=False, cwd=ROOT).returncode
 
     with ThreadPoolExecutor(options.beside) as pool:
         failed = sum(code != 0 for code in pool.map(start, missing[: options.cells]))
     left = len(missing) - len(missing[: options.cells]) + failed
-    print(f"{left} of {len(cells())} cells are missing: run the same command again" if left else "all cells were run")
+    print(f"{left} of {len(wanted)} cells are missing: run the same command again" if left else "all cells were run")
     return left
 
 
 def run_cell(options: argparse.Namespace) -> None:
     """Runs one cell, and keeps what was measured."""
-    topology, _, scheme = options.name.partition("-")
+    topology, _, rest = options.name.partition("-")
+    scheme, _, seed = rest.rpartition("-")
     settings = settings_of(options)
     plan = make_plan(settings.system(topology, scheme), scale=settings.scale, duration_s=settings.days * DAY_S,
-                     warm_up_s=0.0, seed=settings.seed, client_processes=1)  # fmt: skip
+                     warm_up_s=0.0, seed=int(seed), client_processes=1)  # fmt: skip
     before, began = os.getloadavg()[0], time.time()
     print(f"{options.name}: {plan.real_s:.0f} s of real time, load average {before:.1f}", flush=True)
     with run_folder() as folder:
@@ -176,24 +204,28 @@ def run_cell(options: argparse.Namespace) -> None:
 def compare(options: argparse.Namespace) -> None:
     """Simulates and predicts every cell that was run and not compared yet."""
     settings = settings_of(options)
-    for topology, scheme in cells():
-        place = options.folder / f"{topology}-{scheme}"
-        if not (place / "run.pickle").exists() or (place / "spread.json").exists():
-            continue
-        measured: Measured = pickle.loads((place / "run.pickle").read_bytes())
+    for topology, scheme, _ in cells([0]):
         system = settings.system(topology, scheme)
-        outages = executed_outages(measured)
-        begun = time.process_time()
-        save(executed_report(measured), place / "executed.json")
-        save(predict_reliability(system_as_executed(measured, outages), [scheme]), place / "as-run.json")
-        save(predict_reliability(system, [scheme]), place / "predicted.json")
-        spread = runs_of(system, scheme, options.runs, settings)
-        low, high = np.quantile(spread, [0.025, 0.975], axis=0)
-        availability = {name: outages.availability(name) for name in outages.up}
-        kept = {"low": low.tolist(), "high": high.tolist(), "mean": spread.mean(axis=0).tolist(), "runs": options.runs,
-                "availability": availability, "detection_s": outages.detection_s}  # fmt: skip
-        (place / "spread.json").write_text(json.dumps(kept, indent=2) + "\n")
-        print(f"{place.name}: compared in {time.process_time() - begun:.0f} s of processor time", flush=True)
+        missing = [
+            place
+            for place in sorted(options.folder.glob(f"{topology}-{scheme}-*"))
+            if (place / "run.pickle").exists() and not (place / "compared.json").exists()
+        ]
+        spread = runs_of(system, scheme, options.runs, settings) if missing else np.zeros(0)
+        chance = chance_of(system, scheme, settings).tolist() if missing else []
+        for place in missing:
+            begun = time.process_time()
+            measured: Measured = pickle.loads((place / "run.pickle").read_bytes())
+            outages = executed_outages(measured)
+            save(executed_report(measured), place / "executed.json")
+            save(predict_reliability(system_as_executed(measured, outages), [scheme]), place / "as-run.json")
+            save(predict_reliability(system, [scheme]), place / "predicted.json")
+            low, high = np.quantile(spread, [0.025, 0.975], axis=0)
+            availability = {name: outages.availability(name) for name in outages.up}
+            kept = {"low": low.tolist(), "high": high.tolist(), "runs": options.runs, "chance": chance,
+                    "availability": availability, "detection_s": outages.detection_s}  # fmt: skip
+            (place / "compared.json").write_text(json.dumps(kept, indent=2) + "\n")
+            print(f"{place.name}: compared in {time.process_time() - begun:.0f} s of processor time", flush=True)
 
 
 def runs_of(system: System, scheme: str, runs: int, settings: Settings) -> Floats:
@@ -202,6 +234,27 @@ def runs_of(system: System, scheme: str, runs: int, settings: Settings) -> Float
         reliability(simulate_reliability(system, [scheme], runs=1, duration_s=settings.days * DAY_S, seed=seed), system)
         for seed in range(1, runs + 1)
     ])  # fmt: skip
+
+
+def chance_of(system: System, scheme: str, settings: Settings) -> Floats:
+    """Returns by how much simulated runs (rows) are off the prediction from their own availabilities, by subscriber."""
+    rows = []
+    end_s = settings.days * DAY_S + max(each.deadline_s for each in system.publishers)
+    components = [("broker", each) for each in system.overlay.brokers] + [
+        ("link", each) for each in system.overlay.links
+    ]
+    for seed in range(1, _DRAWS + 1):
+        up: dict[str, list[tuple[float, float]]] = {}
+        for kind, each in components:
+            starts, ends = draw_trace(each.failures, Streams(seed), f"run 0/{kind}", each.name, end_s)
+            up[each.name] = [(a, b if b < end_s else inf) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        outages = ExecutedOutages(up, {}, system.delivery.fault_tolerance.detection, end_s)
+        as_run = predict_reliability(with_outages(system, outages), [scheme])
+        simulated = simulate_reliability(
+            system, [scheme], runs=1, duration_s=settings.days * DAY_S, seed=seed, traces=up
+        )  # fmt: skip
+        rows.append(reliability(simulated, system) - reliability(as_run, system))
+    return np.array(rows)
 
 
 def reliability(report: QoSReport, system: System) -> Floats:
@@ -213,47 +266,66 @@ def reliability(report: QoSReport, system: System) -> Floats:
 # Show
 
 
-def figures(options: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, Floats], dict[str, Any], QoSReport]]:
-    """Yields the reliability of every subscriber in each answer, and what else is known, of every finished cell."""
-    settings = settings_of(options)
-    for topology, scheme in cells():
-        place = options.folder / f"{topology}-{scheme}"
-        if not (place / "spread.json").exists():
+@dataclass(frozen=True)
+class Seen:
+    """What is known of one run: the reliability of every subscriber in each answer, and the rest."""
+
+    values: dict[str, Floats]
+    known: dict[str, Any]
+    names: list[str]
+    lost: float
+
+
+def seen_of(options: argparse.Namespace, topology: str, scheme: str) -> list[Seen]:
+    """Returns all runs of a cell that were compared."""
+    seen = []
+    for place in sorted(options.folder.glob(f"{topology}-{scheme}-*")):
+        if not (place / "compared.json").exists():
             continue
-        system = settings.system(topology, scheme)
+        system = settings_of(options).system(topology, scheme)
         reports = {name: load(place / f"{name}.json") for name in ANSWERS}
-        spread = json.loads((place / "spread.json").read_text())
+        known = json.loads((place / "compared.json").read_text()) | json.loads((place / "facts.json").read_text())
         values = {name: reliability(each, system) for name, each in reports.items()}
-        values |= {name: np.array(spread[name]) for name in ("low", "high")}
-        known = spread | json.loads((place / "facts.json").read_text())
-        yield topology, scheme, values, known, reports["measured"]
+        dropped = reports["measured"].figures(scope="subscriber", metric="count_dropped")
+        lost = sum(figure.value for figure in dropped if figure.detail == "lost although acknowledged")
+        seen.append(Seen(values, known, [each.name for each in system.subscribers], lost))
+    return seen
 
 
 def show(options: argparse.Namespace) -> None:
-    """Prints a row for every cell, and the sums over all; draws the pictures."""
+    """Prints a row for every cell, and the means over all; draws the pictures."""
     print(json.dumps(asdict(settings_of(options))))
-    print("| topology | scheme | kills, cuts | measured | executed: mean, largest | as run: mean, largest "
+    print("| topology | scheme | runs, kills, cuts | measured | executed: mean, largest | as run: mean, by chance "
           "| plain: mean, within | lost | load |")  # fmt: skip
     print("|---|---|---|---|---|---|---|---|---|")
     groups: dict[str, list[ScatterGroup]] = {}
     sums: list[tuple[float, float]] = []
-    for topology, scheme, values, known, report in figures(options):
-        measured = values["measured"]
-        executed, as_run, plain = (np.abs(measured - values[name]) for name in ("executed", "as-run", "predicted"))
-        within = ((measured >= values["low"]) & (measured <= values["high"])).mean()
-        lost = sum(f.value for f in report.figures(scope="subscriber", metric="count_dropped")
-                   if f.detail == "lost although acknowledged")  # fmt: skip
+    for topology, scheme, _ in cells([0]):
+        runs = seen_of(options, topology, scheme)
+        if not runs:
+            continue
+        mean = {name: np.mean([run.values[name] for run in runs], axis=0) for name in ANSWERS}
+        executed = np.abs([run.values["measured"] - run.values["executed"] for run in runs])
+        as_run, plain = (np.abs(mean["measured"] - mean[name]) for name in ("as-run", "predicted"))
+        within = np.mean([
+            (run.values["measured"] >= np.array(run.known["low"])) & (run.values["measured"] <= run.known["high"])
+            for run in runs
+        ])  # fmt: skip
+        draws = np.array(runs[0].known["chance"])
+        parts = np.array_split(draws, max(1, len(draws) // len(runs)))
+        chance = np.mean([np.abs(part.mean(axis=0)).mean() for part in parts])
+        kills, cuts = (sum(run.known[name] for run in runs) for name in ("kills", "cuts"))
+        loads = [run.known[name] for run in runs for name in ("load_before", "load_after")]
         print(
-            f"| {topology} | {scheme} | {known['kills']}, {known['cuts']} | {measured.mean():.3f} "
-            f"| {executed.mean():.4f}, {executed.max():.4f} | {as_run.mean():.4f}, {as_run.max():.3f} "
-            f"| {plain.mean():.3f}, {100 * within:.0f} % | {lost:.0f} "
-            f"| {known['load_before']:.1f} to {known['load_after']:.1f} |"
+            f"| {topology} | {scheme} | {len(runs)}, {kills}, {cuts} | {mean['measured'].mean():.3f} "
+            f"| {executed.mean():.4f}, {executed.max():.4f} | {as_run.mean():.4f}, {chance:.4f} "
+            f"| {plain.mean():.3f}, {100 * within:.0f} % | {sum(run.lost for run in runs):.0f} "
+            f"| {min(loads):.0f} to {max(loads):.0f} |"
         )
-        sums.append((executed.mean(), as_run.mean()))
+        sums.append((float(executed.mean()), float(as_run.mean())))
         groups.setdefault(topology, []).append(
-            ScatterGroup(scheme, 100 * values["as-run"], 100 * measured, names=[f.name for f in report.figures(
-                scope="subscriber", metric="reliability")])
-        )  # fmt: skip
+            ScatterGroup(scheme, 100 * mean["as-run"], 100 * mean["measured"], names=runs[0].names)
+        )
     if sums:
         executed_mean, as_run_mean = np.mean(sums, axis=0)
         print(f"\nover {len(sums)} cells: {executed_mean:.4f} from the executed outages, {as_run_mean:.4f} from the "

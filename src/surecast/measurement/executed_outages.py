@@ -31,7 +31,14 @@ from surecast.simulation.reliability.protocol import (
 )
 from surecast.simulation.reliability.protocol.protocol_simulation import add_scheme
 
-__all__ = ["ExecutedOutages", "executed_outages", "executed_report", "simulate_executed", "system_as_executed"]
+__all__ = [
+    "ExecutedOutages",
+    "executed_outages",
+    "executed_report",
+    "simulate_executed",
+    "system_as_executed",
+    "with_outages",
+]
 
 Intervals: TypeAlias = list[tuple[float, float]]
 _SLACK_S: Final = 0.05
@@ -236,12 +243,14 @@ def executed_report(measured: Measured) -> QoSReport:
 
 def system_as_executed(measured: Measured, outages: ExecutedOutages | None = None) -> System:
     """Returns the system with the availabilities, times up and down, and detection that the run had, for predictions.
+    Where the run had something down at its beginning or end, that counts as an outage too."""
+    return with_outages(measured.plan.system, executed_outages(measured) if outages is None else outages)
 
-    A component that did not fail in the run does not fail. A link whose end was down was not down by itself. Where the
-    run began or ended with something down, that counts as an outage too: the availability is that of the run.
-    """
-    outages = executed_outages(measured) if outages is None else outages
-    system, overlay = measured.plan.system, measured.plan.system.overlay
+
+def with_outages(system: System, outages: ExecutedOutages) -> System:
+    """Returns a system whose brokers and links fail as often and as long as they did in a run. A component that did not
+    fail does not fail. A link whose end was down was not down by itself."""
+    overlay = system.overlay
 
     def failures(name: str, *ends: str) -> Failures | None:
         ends_down = [down for end in ends for down in _down_between(outages.up[end])]
