@@ -132,6 +132,29 @@ def test_the_parameters_of_generated_traffic_come_back(day: EventTable) -> None:
     assert again.gap_distance < 0.03
 
 
+def test_what_a_log_does_not_say_is_named_and_no_estimate(day: EventTable) -> None:
+    assert fit_traffic(day, TRUE)[1].at_ends == ()
+    # everybody stays 30 s on each of 40 channels, and each channel has the same number of zaps
+    steady = [
+        parse_line(
+            f"2024-01-01,{20 + at // 3600:02}:{at // 60 % 60:02}:{at % 60:02},10.0.0.{box},c{(k + 1) % 40},c{k % 40}"
+        )
+        for box in range(1, 5)
+        for k, at in enumerate(range(0, 14_000, 30))
+    ]
+    fitted, notes = fit_traffic(EventTable.of(steady))
+    assert "stay_sigma" in notes.at_ends or "surf_sigma" in notes.at_ends
+    assert set(notes.at_ends) <= {
+        "surf_sigma",
+        "stay_sigma",
+        "surf_median_s",
+        "stay_median_s",
+        "surf_again",
+        "zipf_offset",
+    }
+    assert min(fitted.surf_sigma, fitted.stay_sigma) == pytest.approx(0.05)
+
+
 def test_little_is_not_enough_to_fit(day: EventTable) -> None:
     with pytest.raises(AssumptionError, match="a fit needs at least 100 of the first"):
         fit_traffic(day[:50])

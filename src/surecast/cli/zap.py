@@ -432,7 +432,10 @@ def print_fit(traffic: Traffic, notes: FitNotes) -> None:
     for field in fields(traffic):
         value = getattr(traffic, field.name)
         text = f"{value:.6g}" if isinstance(value, int | float) else " ".join(f"{item:.3g}" for item in value)
-        rows.append([field.name, text, "left as it was" if field.name in unfitted else "the log"])
+        origin = "left as it was" if field.name in unfitted else "the log"
+        if field.name in notes.at_ends:
+            origin = "not known: an end of its range"
+        rows.append([field.name, text, origin])
     print_table(("Parameter", "Value", "From"), (), rows)
     console.print(
         f"{notes.gaps:,} times between zaps, {notes.cut_off:,} that were cut off, {notes.changes:,} channel changes; "

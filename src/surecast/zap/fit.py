@@ -31,6 +31,20 @@ _WATCHING = (
     "channels", "zipf_exponent", "zipf_offset", "surf_again", "surf_start", "surf_median_s", "surf_sigma",
     "stay_median_s", "stay_sigma", "next_share",
 )  # fmt: skip
+_RANGES = {
+    "zipf_exponent": (0.0, 10.0),
+    "zipf_offset": (0.0, 1e4),
+    "surf_again": (0.0, 0.999),
+    "surf_median_s": (0.05, 3600.0),
+    "surf_sigma": (0.05, 4.0),
+    "stay_median_s": (1.0, DAY_S),
+    "stay_sigma": (0.05, 4.0),
+    "on_mean_s": (60.0, 1e9),
+    "on_per_day": (1e-6, 1000.0),
+}
+"""The range in which each parameter is looked for."""
+_MEANINGFUL_ENDS = {"zipf_exponent": 0.0, "zipf_offset": 0.0, "surf_again": 0.0}
+"""Ends that are values like others: all channels alike, Zipf's law without an offset, no surfing twice."""
 _RANK_STARTS = [(s, o, e) for s, o in ((0.8, -4.0), (1.2, 0.0), (2.0, 3.0)) for e in (-3.0, 0.0)]
 _Numbers = NDArray[np.float64]
 _Lognormal = tuple[float, float]
@@ -40,7 +54,8 @@ _Lognormal = tuple[float, float]
 @dataclass(frozen=True)
 class FitNotes:
     """The data that a fit rests on: gaps, stops whose end was not observed, channel changes, times that boxes went off
-    and on; and the parameters that were not fitted."""
+    and on; the parameters that were not fitted, and those at an end of the range in which they were looked for: the log
+    does not say what they are."""
 
     gaps: int
     cut_off: int
@@ -48,6 +63,7 @@ class FitNotes:
     offs: int
     ons: int
     kept: tuple[str, ...]
+    at_ends: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +98,19 @@ def fit_traffic(table: EventTable, start: Traffic | None = None) -> tuple[Traffi
             f"{len(stops.gaps_s)} gaps between channel changes, {ons} times that boxes went on: a fit needs at least "
             f"{GAPS_MIN} of the first or {SWITCHES_MIN} of the second"
         )
-    return fitted, FitNotes(len(stops.gaps_s), len(stops.cut_off_s), int(counts.sum()), offs, ons, unfitted)
+    ends = tuple(name for name in _RANGES if name not in unfitted and _is_at_end(name, getattr(fitted, name)))
+    return fitted, FitNotes(len(stops.gaps_s), len(stops.cut_off_s), int(counts.sum()), offs, ons, unfitted, ends)
+
+
+def _is_at_end(name: str, value: float) -> bool:
+    low, high = _RANGES[name]
+    if name in _MEANINGFUL_ENDS and value <= _MEANINGFUL_ENDS[name]:
+        return False
+    return value <= low * (1.0 + 1e-6) or value >= high * (1.0 - 1e-6)
+
+
+def _clipped(name: str, value: float) -> float:
+    return float(np.clip(value, *_RANGES[name]))
 
 
 def _fit_watching(stops: Stops, counts: _Numbers, start: Traffic) -> Traffic:
@@ -99,9 +127,9 @@ def _fit_watching(stops: Stops, counts: _Numbers, start: Traffic) -> Traffic:
         zipf_offset=offset,
         surf_again=again,
         surf_start=begin,
-        surf_median_s=float(np.clip(np.exp(surf[0]), 0.05, 3600.0)),
+        surf_median_s=_clipped("surf_median_s", float(np.exp(surf[0]))),
         surf_sigma=surf[1],
-        stay_median_s=float(np.clip(np.exp(stay[0]), 1.0, DAY_S)),
+        stay_median_s=_clipped("stay_median_s", float(np.exp(stay[0]))),
         stay_sigma=stay[1],
         next_share=min(1.0, even / surf_share) if surf_share > 0.0 else 0.0,
     )
@@ -181,7 +209,7 @@ def _beyond(time_s: _Numbers, time: _Lognormal) -> _Numbers:
 
 def _parameters(p: _Numbers) -> tuple[float, _Lognormal, _Lognormal]:
     share = float(np.clip(expit(p[0]), 1e-6, 1.0 - 1e-6))
-    sigmas = np.clip(np.exp(p[[2, 4]]), 0.05, 4.0)
+    sigmas = np.clip(np.exp(p[[2, 4]]), *_RANGES["surf_sigma"])
     # the second median is above the first
     return share, (float(p[1]), float(sigmas[0])), (float(p[1] + np.exp(min(p[3], 2.7))), float(sigmas[1]))
 
@@ -201,7 +229,7 @@ def _surf_again(stops: Stops, share: float, surf: _Lognormal, stay: _Lognormal) 
     covariance = float((first * second).mean() - first.mean() * second.mean())
     memory = covariance * share * (1.0 - share) / spread**2
     lowest = max(0.0, 2.0 - 1.0 / share)  # below, more would have to begin surfing than there are
-    return float(np.clip(share + (1.0 - share) * memory, lowest, 0.999))
+    return float(np.clip(share + (1.0 - share) * memory, lowest, _RANGES["surf_again"][1]))
 
 
 def _fit_ranks(counts: _Numbers) -> tuple[float, float, float]:
@@ -227,7 +255,8 @@ def _rank_law(counts: _Numbers, starts: Sequence[tuple[float, float, float]]) ->
     share)."""
 
     def parts(p: _Numbers) -> tuple[float, float, float]:
-        return float(np.clip(p[0], 0.0, 10.0)), float(np.clip(np.exp(p[1]) - 0.01, 0.0, 1e4)), float(expit(p[2]))
+        offset = float(np.exp(min(p[1], 50.0))) - 0.01
+        return _clipped("zipf_exponent", float(p[0])), _clipped("zipf_offset", offset), float(expit(p[2]))
 
     def cost(p: _Numbers) -> float:
         return float(-(counts * np.log(_mixed(len(counts), *parts(p)))).sum())
@@ -253,7 +282,7 @@ def _fit_power(table: EventTable, traffic: Traffic) -> tuple[Traffic, int, int, 
     offs, ons = int((on & turned).sum()), int((off & turned).sum())
     unknown = []
     if offs:
-        traffic = replace(traffic, on_mean_s=float(np.clip((end - begin)[on].sum() / offs, 60.0, 1e9)))
+        traffic = replace(traffic, on_mean_s=_clipped("on_mean_s", float((end - begin)[on].sum() / offs)))
     else:
         unknown.append("on_mean_s")
     exposure = np.array([_hour_s(end[off], h).sum() - _hour_s(begin[off], h).sum() for h in range(HOURS)])
@@ -265,7 +294,7 @@ def _fit_power(table: EventTable, traffic: Traffic) -> tuple[Traffic, int, int, 
         unknown.append("hour_weights")
     weights = np.array(traffic.hour_weights)
     if ons and (weighted := float((exposure * weights / weights.mean()).sum())) > 0.0:
-        traffic = replace(traffic, on_per_day=float(np.clip(ons / weighted * DAY_S, 1e-6, 1000.0)))
+        traffic = replace(traffic, on_per_day=_clipped("on_per_day", ons / weighted * DAY_S))
     else:
         unknown.append("on_per_day")
     return traffic, offs, ons, tuple(unknown)

@@ -319,3 +319,11 @@ def test_undamaged_samples_read(tmp_path: Path, format: str) -> None:
     path = tmp_path / "latencies"
     path.write_bytes(SAMPLES[format])
     assert read_network(path, format, options=ReadOptions(unit="s")).links
+
+
+def test_a_path_may_be_text(tmp_path: Path) -> None:
+    path = tmp_path / "pair.edges"
+    path.write_text("a b 5ms\n")
+    assert read_network(str(path)) == read_network(path)
+    with pytest.raises(TopologyError, match="check the path"):
+        read_network(str(tmp_path / "none.edges"))

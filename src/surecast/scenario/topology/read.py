@@ -61,7 +61,7 @@ _EDGES_LOOKED_AT = 20
 _DEFAULTS = ReadOptions()
 
 
-def read_network(path: Path, format: str = "auto", *, options: ReadOptions = _DEFAULTS) -> Network:
+def read_network(path: str | Path, format: str = "auto", *, options: ReadOptions = _DEFAULTS) -> Network:
     """Returns the connected network of a topology file; `notes` of the result says what the file left open.
 
     >>> import tempfile
@@ -75,7 +75,7 @@ def read_network(path: Path, format: str = "auto", *, options: ReadOptions = _DE
     '1 of 3 links has no latency and no distance: 1ms assumed'
     >>> folder.cleanup()
     """
-    source = open_source(path)
+    source = open_source(Path(path))
     reader = _READERS.get(detect_format(source) if format == "auto" else format)
     if reader is None:
         raise TopologyError(f"{format!r} is not a format; use auto or one of {', '.join(FORMATS)}", source.name)
