@@ -125,6 +125,9 @@ def _value(model: Any, field: str, node: dict[str, Any]) -> str:
     return _kind(node)
 
 
+_ESTIMATE = {"$ref": "#/$defs/Estimate"}
+
+
 def _kind(node: dict[str, Any]) -> str:
     if "$ref" in node:
         return node["$ref"].rsplit("/", 1)[-1].removesuffix("Spec")
@@ -134,7 +137,9 @@ def _kind(node: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in node["enum"])
     for key in ("anyOf", "oneOf"):
         if key in node:
-            return " or ".join(dict.fromkeys(_kind(option) for option in node[key] if option.get("type") != "null"))
+            # an estimate may stand for every quantity: the guide says so once
+            options = [each for each in node[key] if each.get("type") != "null" and each != _ESTIMATE]
+            return " or ".join(dict.fromkeys(_kind(option) for option in options))
     kind = node.get("type", "any")
     if kind == "array":
         return f"list of {_kind(node.get('items', {}))}" if isinstance(node.get("items"), dict) else "list"

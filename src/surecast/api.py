@@ -45,6 +45,8 @@ def predict(
     algorithms: Sequence[str] | None = None,
     policies: Sequence[str] | None = None,
     alone: bool = False,
+    draws: int | None = None,
+    over: str | float | None = None,
 ) -> QoSReport:
     """Returns what each subscriber will get, by formula.
 
@@ -53,14 +55,33 @@ def predict(
     those of their groups. Where `schemes` (of fault tolerance or of packets), routing `algorithms` or drop `policies`
     are named, and with `alone`, each model answers alone. The policy `all` stands for all.
 
+    Where values of a scenario are estimates, `{estimate: 30d, low: 21d, high: 44d}`, each figure has the 95 % interval
+    that they give it, from so many `draws` of them (200 by default, none with 0). With `over`, a length of observation
+    such as 30d, it has that of what will be observed in a window so long: failures in it are drawn too.
+
     >>> from surecast import Scenario, predict
     >>> report = predict(Scenario.load("examples/dropping.yaml"), policies=["expiry"])
     >>> round(report.value("success_share", name="subscriber"), 3)
     0.851
     """
+    from surecast.documents.units import seconds_of
     from surecast.models import ask, predict_question
+    from surecast.models.estimate_intervals import DRAWS, with_intervals
+    from surecast.scenario import Scenario
 
-    return predict_question(ask(_system(scenario), schemes, algorithms, policies, compose=not alone))
+    def answer(system: System) -> QoSReport:
+        return predict_question(ask(system, schemes, algorithms, policies, compose=not alone))
+
+    over_s = seconds_of("`over`", over, is_positive=True)
+    count = DRAWS if draws is None else draws
+    report = answer(_system(scenario))
+    if not isinstance(scenario, Scenario):
+        if over_s is not None:
+            raise ConfigurationError("`over`: a system has no estimates; give the scenario")
+        return report
+    if count == 0 or (not scenario.estimates and over_s is None):
+        return report
+    return with_intervals(scenario, report, answer, draws=count, over_s=over_s)
 
 
 def simulate(

@@ -16,6 +16,7 @@ from surecast.documents.source import SCENARIO, FieldPath, Source
 from surecast.documents.validation import path_in_data, schema_nodes, short_text, value_at, worded_problem
 from surecast.errors import Problem, ScenarioError
 from surecast.scenario.build import build, find_problems
+from surecast.scenario.estimates import take_estimates
 from surecast.scenario.spec.scenario import Scenario
 from surecast.scenario.system import System
 
@@ -40,7 +41,7 @@ def parse_scenario(source: Source) -> tuple[Scenario, System]:
     """Returns the scenario and its system from a source; ScenarioError with all problems if it is wrong."""
     if not isinstance(source.data, dict):
         raise ScenarioError([source.problem((), *SCENARIO.problem_of_fields())])
-    problems: list[Problem] = []
+    estimates, problems = take_estimates(source)
     scenario = _validate(source, problems)
     if problems:
         if scenario is not None:
@@ -51,7 +52,7 @@ def parse_scenario(source: Source) -> tuple[Scenario, System]:
         raise ScenarioError([source.problem((), "cannot be understood")])
     scenario.attach(source)
     system = build(scenario)
-    scenario.attach(source, system)
+    scenario.attach(source, system, estimates)
     return scenario, system
 
 
@@ -59,7 +60,34 @@ def parse_scenario(source: Source) -> tuple[Scenario, System]:
 def scenario_schema() -> dict[str, Any]:
     """Returns the JSON schema of a scenario file, for editors."""
     schema = Scenario.model_json_schema()
+    _allow_estimates(schema)
+    schema["$defs"]["Estimate"] = _ESTIMATE
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "Surecast scenario"}
+
+
+_ESTIMATE: dict[str, Any] = {
+    "type": "object",
+    "description": "An estimate with the ends of its 95 % interval, which predictions reflect.",
+    "properties": {
+        "estimate": {"type": ["string", "number"], "description": "The value."},
+        "low": {"type": ["string", "number"], "description": "The lower end."},
+        "high": {"type": ["string", "number"], "description": "The upper end."},
+    },
+    "required": ["estimate", "low", "high"],
+    "additionalProperties": False,
+}
+
+
+def _allow_estimates(node: Any) -> None:
+    """Allows an estimate with its interval wherever a schema has a duration, a rate or a share."""
+    if isinstance(node, list):
+        for part in node:
+            _allow_estimates(part)
+    elif isinstance(node, dict):
+        for part in node.values():
+            _allow_estimates(part)
+        if node.get("type") in (["string", "number"], ["number", "string"]):
+            node["anyOf"] = [{"type": node.pop("type")}, {"$ref": "#/$defs/Estimate"}]
 
 
 class _Entries(list[Any]):

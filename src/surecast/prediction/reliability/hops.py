@@ -22,6 +22,7 @@ __all__ = ["Hop", "SpectralHop", "hop_chain", "spectral_hop"]
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
+_GONE = 1e-300
 _NEGLIGIBLE = 1e-15
 """A term of the delay distribution below this changes no digit."""
 _SPLIT = 1e-5
@@ -152,6 +153,8 @@ def spectral_hop(hop: Hop, interval_s: float = 0.0) -> SpectralHop:
     weights, up_weights, excess = left[0] * right[:, 0], left[0] * right[:, 1], left[1] * right[:, 0]
     if lattice:
         mean, excess_mean = (float((interval_s * np.sum(w / (1.0 - values))).real) for w in (weights, excess))
+        # what is over long before the next attempt has an eigenvalue that rounds to 0
+        values = np.where(np.abs(values) < _GONE, _GONE, values)
         values = np.asarray(np.log(values) / interval_s, dtype=np.complex128)
     else:
         mean, excess_mean = (float(m) for m in np.linalg.solve(-hop.matrix.T, starts.T).sum(axis=0))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -13,6 +13,7 @@ from surecast.documents.reading import yaml_text
 from surecast.documents.source import Source
 from surecast.documents.units import Duration, PositiveDuration
 from surecast.documents.validation import Int, Name
+from surecast.scenario.estimates import Estimate, put_estimates, with_values
 from surecast.scenario.spec.base import ScenarioPart, Share
 from surecast.scenario.spec.delivery import DeliverySpec
 from surecast.scenario.spec.network import NetworkSpec
@@ -91,6 +92,7 @@ class Scenario(ScenarioPart):
 
     _source: Source | None = PrivateAttr(default=None)
     _system: System | None = PrivateAttr(default=None)
+    _estimates: tuple[Estimate, ...] = PrivateAttr(default=())
 
     @classmethod
     def load(cls, path: str | Path, settings: Mapping[str, object] | None = None) -> Scenario:
@@ -114,6 +116,26 @@ class Scenario(ScenarioPart):
             self._system = build(self)
         return self._system
 
+    @property
+    def estimates(self) -> tuple[Estimate, ...]:
+        """The values that are written with the 95 % interval in which the true one is.
+
+        >>> scenario = Scenario.load("examples/dropping.yaml")
+        >>> rate = "{estimate: 3/s, low: 2.5/s, high: 3.6/s}"
+        >>> [estimate.field for estimate in scenario.change({"workload.publishers[0].rate": rate}).estimates]
+        ['workload.publishers[0].rate']
+        """
+        return self._estimates
+
+    def drawn(self, deviations: Sequence[float]) -> System:
+        """Returns the system with each estimated value so many standard deviations from its estimate."""
+        from surecast.scenario.build import build
+
+        data: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
+        drawn = type(self).model_validate(with_values({"surecast": self.surecast, **data}, self._estimates, deviations))
+        drawn.attach(self._source or Source(self.name, Path(), None))
+        return build(drawn)
+
     def change(self, settings: Mapping[str, object]) -> Scenario:
         """Returns a checked scenario in which some fields are set by name, as `--set` does.
 
@@ -133,25 +155,30 @@ class Scenario(ScenarioPart):
         """Returns a copy with some fields replaced, which means a system of its own."""
         copied = super().model_copy(update=update, deep=deep)
         copied._system = None
+        copied._estimates = tuple(each for each in self._estimates if each.path[0] not in (update or {}))
         return copied
 
     def __eq__(self, other: object) -> bool:
         """Two scenarios are equal if they say the same, wherever they were read."""
-        return self.__dict__ == other.__dict__ if isinstance(other, Scenario) else NotImplemented
+        if not isinstance(other, Scenario):
+            return NotImplemented
+        return self.__dict__ == other.__dict__ and self._estimates == other._estimates
 
     @property
     def source(self) -> Source | None:
         """The file it was read from, with the line of every field; None for a scenario made in Python."""
         return self._source
 
-    def attach(self, source: Source, system: System | None = None) -> None:
-        """Remembers where the scenario was read from, for error messages and relative paths, and what it means."""
-        self._source, self._system = source, system
+    def attach(self, source: Source, system: System | None = None, estimates: Sequence[Estimate] = ()) -> None:
+        """Remembers where the scenario was read from, for error messages and relative paths, what it means, and which
+        of its values are estimates."""
+        self._source, self._system, self._estimates = source, system, tuple(estimates)
 
     def to_data(self) -> dict[str, Any]:
         """Returns plain data in the form of a file: only fields that differ from the defaults, quantities with their
         units."""
         data: dict[str, Any] = self.model_dump(mode="json", exclude_defaults=True)
+        put_estimates(data, self._estimates)
         return {"surecast": self.surecast, **data}
 
     def to_yaml(self) -> str:
