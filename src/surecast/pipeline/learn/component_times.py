@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from surecast.documents.source import FieldPath
 from surecast.documents.units import format_duration
 from surecast.pipeline.learn.distribution_choice import LifetimeFit, choose_lifetime
 from surecast.pipeline.learn.distribution_fits import exponential_interval
+from surecast.pipeline.learn.drift import widened
 from surecast.pipeline.learn.learned_scenario import LearnedValue, estimate_at
 from surecast.pipeline.learn.log_statistics import AvailabilityRow, ReplicaSet, Statistics, UptimeRow
 from surecast.pipeline.learn.samples import ObservedPeriod, Times, periods_of
@@ -58,6 +60,7 @@ class ObservedComponent:
     name: str
     kind: str
     times: UpDown
+    periods: tuple[ObservedPeriod, ...] = ()
 
 
 def broker_periods(incarnations: Iterable[UptimeRow], alive_s: float) -> list[ObservedPeriod]:
@@ -102,17 +105,19 @@ def find_components(statistics: Statistics) -> list[ObservedComponent]:
         group = statistics.groups.get(name)
         # What fails of a group is a replica; all are taken as alike.
         processes = process_periods(incarnations if group is None else group.incarnations, statistics.alive_s)
-        by_name[name] = ObservedComponent(name, "broker", UpDown.of(itertools.chain(*processes.values())))
+        periods = tuple(itertools.chain(*processes.values()))
+        # the periods of replicas lie beside each other: they say nothing of one component's changes
+        by_name[name] = ObservedComponent(name, "broker", UpDown.of(periods), () if group else periods)
     by_trace: dict[tuple[str, str], list[AvailabilityRow]] = defaultdict(list)
     for row in statistics.intervals:
         by_trace[row.source, row.trace].append(row)
     for (source, _), rows in sorted(by_trace.items()):
-        for name, periods in _trace_periods(source, rows).items():
+        for name, observed in _trace_periods(source, rows).items():
             kind = "connection" if source in CLIENT_SOURCES else "link" if "--" in name else "broker"
-            times = UpDown.of(periods)
+            times = UpDown.of(observed)
             component = by_name.get(name)
             if component is None:
-                by_name[name] = ObservedComponent(name, kind, times)
+                by_name[name] = ObservedComponent(name, kind, times, tuple(observed))
             elif name not in by_broker:
                 both = UpDown(component.times.up.joined(times.up), component.times.down.joined(times.down))
                 by_name[name] = ObservedComponent(name, component.kind, both)
@@ -150,10 +155,13 @@ def law_fields(fit: LifetimeFit, mean: str, shape: str) -> dict[str, Any]:
     return fields if spec["distribution"] == "exponential" else {**fields, shape: spec}
 
 
-def fit_estimate(path: FieldPath, subject: str, fit: LifetimeFit) -> Pathed:
-    """Returns the estimate of a mean time."""
+def fit_estimate(path: FieldPath, subject: str, fit: LifetimeFit, drift: float = 0.0) -> Pathed:
+    """Returns the estimate of a mean time; its interval is wider where such times drift."""
     cut = f"{fit.verdict}; {fit.cut_off} cut off" if fit.cut_off else fit.verdict
-    return estimate_at(path, subject, (fit.mean_s, fit.low_s, fit.high_s), "s", fit.ends, cut)
+    if drift > 0.0:
+        cut += f"; wider for a drift by a factor of {math.exp(drift):.3g}"
+    ends = widened(fit.mean_s, fit.low_s, fit.high_s, drift)
+    return estimate_at(path, subject, (fit.mean_s, *ends), "s", fit.ends, cut)
 
 
 def duration(seconds: float) -> str:

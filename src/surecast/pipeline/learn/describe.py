@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from surecast.pipeline.learn.component_times import (
     law_fields,
 )
 from surecast.pipeline.learn.distribution_choice import choose_lifetime
+from surecast.pipeline.learn.drift import change_of, drift_of, trend_of
 from surecast.pipeline.learn.filter_samples import FilterSamples, fit_attributes
 from surecast.pipeline.learn.learned_scenario import Learned, Missing, estimate_at
 from surecast.pipeline.learn.learned_workload import (
@@ -186,6 +188,7 @@ def _availability(
 ) -> None:
     each = dict(data.get("availability", {}).get("each", {}))
     unknown = []
+    drifts = {kind: _drifts(components, kind, findings) for kind in ("broker", "link")}
     for component in components:
         if component.kind == "connection":
             continue
@@ -201,8 +204,9 @@ def _availability(
         each.pop(turned, None)
         each[component.name] = {**law_fields(pair[0], "mtbf", "up"), **law_fields(pair[1], "mttr", "down")}
         path = ("availability", "each", component.name)
-        for fit, field in zip(pair, ("mtbf", "mttr"), strict=True):
-            findings.paths.append(fit_estimate((*path, field), f"{component.name} {field}", fit))
+        for fit, field, drift in zip(pair, ("mtbf", "mttr"), drifts[component.kind], strict=True):
+            findings.paths.append(fit_estimate((*path, field), f"{component.name} {field}", fit, drift))
+        _note_changes(component, findings)
     if each:
         data["availability"] = {**data.get("availability", {}), "each": each}
     if unknown:
@@ -212,6 +216,33 @@ def _availability(
     if not any("--" in name for name in each) and len([name for name in placed if "--" not in name]) > 1:
         to_log = "put a trace of each link, with the component a--b, among the inputs"
         findings.missing.append(Missing("availability of links", "brokers do not log their links", to_log))
+
+
+def _drifts(components: list[ObservedComponent], kind: str, findings: Findings) -> tuple[float, float]:
+    """Returns how the mean times up and down of components of a kind drift, and notes it."""
+    periods = [component.periods for component in components if component.kind == kind]
+    drifts = drift_of(periods, up=True), drift_of(periods, up=False)
+    if any(drifts):
+        factors = " and ".join(f"{math.exp(drift):.3g}" for drift in drifts)
+        findings.notes.append(
+            f"From the first to the second half of the observation the mean times up and down of {len(periods)} "
+            f"{kind}s drift by factors of about {factors} beyond chance; the intervals have it in them."
+        )
+    return drifts
+
+
+def _note_changes(component: ObservedComponent, findings: Findings) -> None:
+    """Notes a trend of a component, and the time at which its failures changed."""
+    trend = trend_of(component.periods)
+    if trend is not None:
+        factor, word = (trend, "rarer") if trend > 1.0 else (1.0 / trend, "more frequent")
+        findings.notes.append(
+            f"Failures of {component.name} have a trend: in the second half of the observation they are {word} by a "
+            f"factor of {factor:.3g}."
+        )
+    change = change_of(component.periods)
+    if change is not None:
+        findings.notes.append(f"{component.name}: {change}. The means before and after it are in one estimate.")
 
 
 def _subscriptions(statistics: Statistics, findings: Findings) -> dict[str, Any] | None:

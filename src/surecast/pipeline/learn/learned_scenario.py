@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from surecast.documents.reading import yaml_text
-from surecast.documents.source import FieldPath, field_name
+from surecast.documents.source import FieldPath, field_name, has_part
+from surecast.documents.units import format_duration, format_rate
 
-__all__ = ["Learned", "LearnedValue", "Missing", "commented_yaml"]
+__all__ = ["Learned", "LearnedValue", "Missing", "commented_yaml", "with_intervals"]
 
 _BLOCK_DEPTH = 3
 """Mappings down to here are written over several lines."""
@@ -76,7 +79,7 @@ class Learned:
             head += ["# Estimated too, and not in this scenario:", *[f"# - {_line(each.comment())}" for each in beside]]
         if self.missing:
             head += ["# Not estimated:", *[f"# - {_line(str(each))}" for each in self.missing]]
-        return "\n".join([*head, commented_yaml(self.data, comments)])
+        return "\n".join([*head, commented_yaml(with_intervals(self.data, self.paths), comments)])
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -85,6 +88,38 @@ class Learned:
             "missing": [asdict(each) for each in self.missing],
             "notes": list(self.notes),
         }
+
+
+def with_intervals(data: dict[str, Any], paths: Sequence[tuple[FieldPath, LearnedValue]]) -> dict[str, Any]:
+    """Returns data in which each value that has an interval is written with it, as `predict` takes it.
+
+    A value keeps its place if it is a number above 0 with finite ends; others have their interval in a comment only.
+
+    >>> value = LearnedValue("a.mtbf", "a mtbf", 60.0, 30.0, 90.0, "s", 9, "exponential taken")
+    >>> with_intervals({"a": {"mtbf": "60s"}}, [(("a", "mtbf"), value)])
+    {'a': {'mtbf': {'estimate': '60s', 'low': '30s', 'high': '90s'}}}
+    """
+    copy: dict[str, Any] = deepcopy(data)
+    for path, value in paths:
+        part: Any = copy
+        for step in path[:-1]:
+            part = part[step] if has_part(part, step) else None
+        if not has_part(part, path[-1]) or not 0.0 < value.low < value.high < math.inf:
+            continue
+        written = part[path[-1]]
+        if isinstance(written, dict) and "mean" in written:
+            part, written, path = written, written["mean"], (*path, "mean")
+        if isinstance(written, (str, int, float)) and not isinstance(written, bool):
+            ends = [_like(written, float(f"{end:.6g}")) for end in (value.low, value.high)]
+            part[path[-1]] = {"estimate": written, "low": ends[0], "high": ends[1]}
+    return copy
+
+
+def _like(written: object, number: float) -> object:
+    """Returns a number in the form of another value: a rate, a duration or a plain number."""
+    if not isinstance(written, str):
+        return number
+    return format_rate(number) if "/" in written else format_duration(number)
 
 
 def commented_yaml(data: dict[str, Any], comments: dict[FieldPath, list[str]]) -> str:
