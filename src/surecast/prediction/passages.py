@@ -18,6 +18,7 @@ from scipy.special import gammainc, gammaincinv
 
 from surecast.errors import SaturationError
 from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
+from surecast.prediction.replication.gated_group import gated_time
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.flows import Flows, flows_of
 from surecast.scenario.group import group_of, is_replicated
@@ -53,6 +54,8 @@ Besides = tuple[float, float]
 _POINTS = 24
 """The time in the queues on the way is taken at so many points where it is added to another one."""
 _ROUNDING = 1e-12
+_LONG_SERVICE = 10.0
+"""A group works in cycles where its service takes so much longer than the messages of a vote."""
 _OUTAGES = 64
 """Lengths of an outage over which a backlog is averaged."""
 
@@ -244,6 +247,13 @@ def _ordering(performance: GroupPerformance, broker: Broker) -> Passage:
     if law is None:
         return Passage(performance.acknowledged_mean_s)
     least = float(law.base.min())
+    if service is not None and performance.follower_cpu_s > 0.0:
+        messages_s = least - service.mean_s
+        if service.mean_s > _LONG_SERVICE * messages_s > 0.0:
+            rate = performance.throughput_per_s
+            mean, variance = gated_time(rate, service.mean_s, service.squared_cv, messages_s)
+            least = service.mean_s if service.squared_cv < _ROUNDING else 0.0
+            return Passage(messages_s + least, mean - least, variance)
     above = law.base - least
     mean = float(law.weight @ (above + law.width / 2.0))
     if service is not None and service.squared_cv > 0.0 and performance.throughput_per_s > 0.0:

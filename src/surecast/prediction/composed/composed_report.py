@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
 from surecast.prediction.composed.composed_model import ComposedModel, Outlook
+from surecast.prediction.composed.error_sizes import reliability_errors
 from surecast.prediction.composed.event_delay import EventDelay, mixture_quantile_s
 from surecast.prediction.composed.parts import (
     COMPOSED_SCHEMES,
@@ -402,6 +403,11 @@ def _add_assumptions(builder: ReportBuilder, model: ComposedModel, parts: Sequen
             "composed: a wait for repairs or for another copy ends at an attempt, so it takes whole retransmission "
             "intervals; an event whose deadline passes in such a wait is dropped, one that is late by queues is "
             "delivered late"
+        )
+    for name, error in reliability_errors(model).items():
+        builder.warn(
+            f"composed: subscriber {name}: may be off by {error:.2f} in reliability and by 13 % in mean delay: its "
+            "events pass several groups, leave each in batches, and are taken to come to the next at random"
         )
     for warning in model.warnings:
         builder.warn(warning)
