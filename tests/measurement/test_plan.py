@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.measurement import make_plan
+from surecast.measurement import make_plan, measurement_plan
 from surecast.scenario import Streams, System, build, parse_text
+from surecast.scenario.mechanism import JoinTable, Mechanism
 
 HEAD = "surecast: 1\nname: one\n"
 ONE = {"brokers": [{"name": "b"}]}
@@ -50,10 +51,6 @@ def system_of(*subscribers: Any, overlay: Any = ONE, **sections: Any) -> System:
         ),
         (lambda: system_of(workload={"topics": ["t"]}), r"workload\.publishers: one has none"),
         (
-            lambda: system_of(COMING, delivery={"dropping": {"policy": "optimal"}}),
-            r"delivery\.dropping\.policy: the optimal policy",
-        ),
-        (
             lambda: system_of(
                 COMING,
                 {**COMING, "name": "other", "response_target": "9s"},
@@ -66,6 +63,22 @@ def system_of(*subscribers: Any, overlay: Any = ONE, **sections: Any) -> System:
 def test_what_cannot_be_run_is_refused_by_its_field(system: Callable[[], System], says: str) -> None:
     with pytest.raises(AssumptionError, match=says):
         make_plan(system())
+
+
+def test_the_optimal_policy_is_a_threshold_of_the_broker() -> None:
+    plan = make_plan(system_of(COMING, delivery={"dropping": {"policy": "optimal"}}))
+    (rule,) = plan.limits()["clients"]
+    threshold = sum(plan.mechanisms["s"].join_table[0])
+    assert rule["limits"] == {"join_threshold": threshold}
+    assert threshold > 0.0
+
+
+@pytest.mark.parametrize("table", [((0.5, 0.5, 0.0), (1.0,)), ((1.0, 0.5), (1.0,)), ((1.0, 0.0), (1.0, 0.0))])
+def test_a_table_that_is_no_threshold_is_refused(table: JoinTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    mechanism = Mechanism(join_table=table)
+    monkeypatch.setattr(measurement_plan, "find_mechanisms", lambda system: {"s": mechanism})
+    with pytest.raises(AssumptionError, match=r"delivery\.dropping\.policy: the join table of s is no threshold"):
+        make_plan(system_of(COMING, delivery={"dropping": {"policy": "optimal"}}))
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.inf, math.nan])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -46,6 +47,7 @@ FilePath = Annotated[
 Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Threshold = Annotated[float, Field(ge=0.0)]
 Word = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 
 
@@ -70,6 +72,11 @@ class OverridesSpec(Spec):
     """Messages that a client may publish, on average; `0/s` is no limit."""
     join_probability: Share | None = None
     """Probability that a message of QoS 1 or 2 joins the queue of a session that is away."""
+    join_threshold: Threshold | None = None
+    """Length of its queue from which on no message of QoS 1 or 2 joins while a session is away; the fraction of 21.4 \
+is the probability that one joins when 21 wait."""
+    queue_lifetime: PositiveDuration | None = None
+    """Time after its publication for which a message of QoS 1 or 2 waits for a session, connected or not."""
 
     def overrides(self) -> Overrides:
         """The same for the core; ConfigurationError says what cannot be."""
@@ -83,6 +90,8 @@ class OverridesSpec(Spec):
             subscriptions_max=self.subscriptions,
             publish_rate_per_s=self.publish_rate,
             join_probability=self.join_probability,
+            join_threshold=self.join_threshold,
+            queue_lifetime_s=self.queue_lifetime,
         )
 
 
@@ -252,6 +261,12 @@ has to wait. `0/s` is no limit."""
     join_probability: Share = _DEFAULTS.join_probability
     """Probability that a message of QoS 1 or 2 joins the queue of a session that is away; the others are dropped. \
 `surecast drop` finds the best one."""
+    join_threshold: Threshold | None = None
+    """Length of its queue from which on no message of QoS 1 or 2 joins while a session is away; the fraction of 21.4 \
+is the probability that one joins when 21 wait. Without end if it is left out."""
+    queue_lifetime: PositiveDuration | None = None
+    """Time after its publication for which a message of QoS 1 or 2 waits for a session, connected or not; without end \
+if it is left out."""
     user_queue_size: Size = float(_DEFAULTS.user_queue_bytes_max)
     """Payload and topic bytes that wait for all sessions of one user. Beyond it `overflow` applies to its sessions; \
 each may have 16 KiB all the same."""
@@ -308,6 +323,8 @@ the machine's or container's memory if it is left out."""
             address_subscriptions_max=self.address_subscriptions,
             publish_rate_per_s=self.publish_rate,
             join_probability=self.join_probability,
+            join_threshold=math.inf if self.join_threshold is None else self.join_threshold,
+            queue_lifetime_s=math.inf if self.queue_lifetime is None else self.queue_lifetime,
             user_queue_bytes_max=int(self.user_queue_size),
             address_queue_bytes_max=int(self.address_queue_size),
             sessions_max=self.sessions,

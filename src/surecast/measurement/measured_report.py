@@ -191,7 +191,8 @@ class _Figures:
         reasons = [NOT_TAKEN, LOST]
         if mechanism is None:
             return [*reasons, "expired"]
-        reasons += ["rejected while disconnected"] if mechanism.join_probability < 1.0 else []
+        rejects = mechanism.join_probability < 1.0 or mechanism.join_table is not None
+        reasons += ["rejected while disconnected"] if rejects else []
         states = ("disconnected", "connected")
         reasons += [f"buffer full while {state}" for state in states] if mechanism.buffer_size is not None else []
         return reasons + ([f"expired while {state}" for state in states] if mechanism.expires else [])

@@ -152,6 +152,8 @@ class RunPlan:
                 client_limits |= {"queue_messages": mechanism.buffer_size, "overflow": "drop-new"}
             if mechanism.join_probability < 1.0:
                 client_limits["join_probability"] = mechanism.join_probability
+            if mechanism.join_table is not None:
+                client_limits["join_threshold"] = sum(mechanism.join_table[0])
             if client_limits:
                 rules.append({"client": client_of("subscriber", subscriber.name), "limits": client_limits})
         limits = {"queue_messages": QUEUE_MAX, "queue_size": "1GB", "overflow": "drop-new"}
@@ -428,15 +430,12 @@ def _mechanisms(system: System) -> dict[str, Mechanism]:
     if not coming:
         return {}
     dropping = system.delivery.dropping
-    if dropping.policy == "optimal":
-        raise AssumptionError(
-            "delivery.dropping.policy: the optimal policy lets events join by the length of the queue, and a broker "
-            "has no limit for that; write probabilistic, expiry, finite-buffer or none"
-        )
     # The formulas know how a queue that is stable behaves; a run takes any, so that `none` needs no answer of theirs.
     if dropping.policy == "none":
         return {s.name: Mechanism() for s in coming}
     mechanisms = dict(find_mechanisms(replace(system, subscribers=coming)))
+    for name, mechanism in mechanisms.items():
+        _check_table(name, mechanism)
     lifetimes = {m.lifetime_s for m in mechanisms.values()}
     if len(lifetimes) > 1:
         raise AssumptionError(
@@ -444,6 +443,20 @@ def _mechanisms(system: System) -> dict[str, Mechanism]:
             f"message is the same for all: write one, such as {min(lifetimes):.4g}s"
         )
     return mechanisms
+
+
+def _check_table(name: str, mechanism: Mechanism) -> None:
+    """Refuses a table of join probabilities that is no threshold, which is what a broker has."""
+    if mechanism.join_table is None:
+        return
+    away, connected = mechanism.join_table
+    length = sum(away)
+    rows = [min(1.0, max(0.0, length - level)) for level in range(len(away))]
+    if away[-1] > 0.0 or any(abs(x - y) > 1e-9 for x, y in zip(rows, away, strict=True)) or min(connected) < 1.0:
+        raise AssumptionError(
+            f"delivery.dropping.policy: the join table of {name} is no threshold with all events joining while "
+            "connected, and a broker has nothing else; write probabilistic, expiry, finite-buffer or none"
+        )
 
 
 def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Streams, end_s: float) -> PlannedEvents:

@@ -78,6 +78,9 @@ def test_a_pattern_has_no_special_characters_but_the_star() -> None:
         {"publish_rate_per_s": float("nan")},
         {"join_probability": 1.5},
         {"join_probability": float("nan")},
+        {"join_threshold": -0.5},
+        {"queue_lifetime_s": 0.0},
+        {"queue_lifetime_s": float("nan")},
     ],
 )
 def test_limits_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
@@ -285,3 +288,57 @@ def test_a_session_that_is_away_gets_a_share_of_its_messages(make_world: MakeWor
         assert accounts.matched == accounts.delivered + accounts.dropped_total + accounts.expired + accounts.queued
     assert kept[0] == kept[1]
     assert abs(len(kept[0]) / 2_000 - 0.3) < 4 * (0.3 * 0.7 / 2_000) ** 0.5
+
+
+def test_nothing_joins_beyond_the_threshold_while_a_session_is_away(make_world: MakeWorld) -> None:
+    """The optimal policy of the dropping model: a threshold, with chance at one level (docs/background/dropping.md)."""
+    kept = []
+    for _ in range(2):
+        lengths = []
+        for name in (f"sam-{number}" for number in range(400)):
+            world = make_world(join_threshold=3.25)
+            sam = world.client(name).lasting()
+            sam.subscribe("t", 1)
+            sam.drop()
+            pat = world.client("pat").online()
+            for n in range(5):
+                pat.publish("t", str(n).encode(), 1)
+            session = world.broker.sessions.by_key[name]
+            lengths.append(session.queued)
+            assert session.accounts.dropped == {"not-joined": 5 - session.queued}
+        kept.append(lengths)
+    assert kept[0] == kept[1]
+    assert set(kept[0]) == {3, 4}
+    # Each of the last two messages joins with probability 0.25, while there are three.
+    assert abs(sum(length == 4 for length in kept[0]) / 400 - 0.4375) < 4 * (0.4375 * 0.5625 / 400) ** 0.5
+
+
+def test_who_is_connected_gets_what_a_threshold_would_keep_out(make_world: MakeWorld) -> None:
+    world = make_world(join_threshold=1.0, inflight_max=1)
+    sam = world.client("sam").lasting()
+    sam.subscribe("t", 1)
+    pat = world.client("pat").online()
+    for n in range(4):
+        pat.publish("t", str(n).encode(), 1)
+    assert world.broker.sessions.by_key["sam"].queued == 4
+    assert sam.payloads() == [b"0", b"1", b"2", b"3"]
+
+
+def test_messages_wait_for_a_session_as_long_as_its_lifetime(make_world: MakeWorld) -> None:
+    limits = table({"web": Overrides(queue_lifetime_s=10.0)})
+    world = world_of(make_world, limits)
+    clients = [at(world, "page", "web").lasting(), at(world, "plain", "tcp").lasting()]
+    for client in clients:
+        client.subscribe("t", 1)
+        client.drop()
+    pat = world.client("pat").online()
+    for n in range(3):
+        pat.publish("t", str(n).encode(), 1)
+        world.wait(4.0)
+    page, plain = (world.broker.sessions.by_key[name] for name in ("page", "plain"))
+    assert [delivery.message.payload for delivery in page.waiting] == [b"1", b"2"]
+    assert (page.accounts.expired, plain.accounts.expired, plain.queued) == (1, 0, 3)
+    world.now += 3.0
+    clients[0].connect(False, session_expiry_s=0xFFFF_FFFF)
+    assert clients[0].payloads_after_connack() == [b"2"]
+    assert page.accounts.expired == 2

@@ -116,7 +116,9 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         Accounts: ["matched", "delivered", "expired", "dropped"],
         Limits: [
             *("queue_messages_max", "queue_bytes_max", "overflow", "inflight_max", "receive_maximum"),
-            *("packet_bytes_max", "subscriptions_max", "publish_rate_per_s", "join_probability", "warn_at"),
+            *("packet_bytes_max", "subscriptions_max", "publish_rate_per_s", "join_probability"),
+            *("join_threshold", "queue_lifetime_s"),
+            *("warn_at", "drops_when_away"),  # follow from others
         ],
         Origin: ["listener", "peer", "identity"],
         Subscription: [

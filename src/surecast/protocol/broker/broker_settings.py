@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES
 
-__all__ = ["FIXED", "OVERFLOWS", "BrokerSettings", "Overflow"]
+__all__ = ["FIXED", "NUMBERS", "OVERFLOWS", "BrokerSettings", "Overflow", "check_number"]
 
 Overflow = Literal["drop-new", "drop-old", "reject", "expire-first"]
 
 OVERFLOWS: Final[tuple[Overflow, ...]] = ("drop-new", "drop-old", "reject", "expire-first")
 """The rules for a message that finds the queue of a session full."""
 
+NUMBERS: Final[Mapping[str, tuple[str, Callable[[float], bool]]]] = {
+    "publish_rate_per_s": ("a number of 0 or more", lambda value: 0 <= value < math.inf),
+    "join_probability": ("a number from 0 to 1", lambda value: 0 <= value <= 1),
+    "join_threshold": ("a number of 0 or more", lambda value: value >= 0),
+    "queue_lifetime_s": ("a number above 0", lambda value: value > 0),
+}
+"""The limits that are no whole numbers: what each may be, in words and as a test."""
+
 
 FIXED: Final = ("topic_levels_max", "user_properties_max", "packet_filters_max")
 """Limits of the form of packets. They stay as long as a broker runs: all decoders of a group must read alike."""
+
+
+def check_number(name: str, value: object) -> None:
+    """Raises ConfigurationError for a limit of `NUMBERS` that cannot be.
+
+    >>> check_number("join_probability", 0.5)
+    """
+    words, may_be = NUMBERS[name]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not may_be(value):
+        raise ConfigurationError(f"{name} is {value!r}; use {words}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +88,11 @@ class BrokerSettings:
     """Constraints in the content filters of one session, those of all its subscriptions together."""
     join_probability: float = 1.0
     """Probability that a message of QoS 1 or 2 joins the queue of a session that is away."""
+    join_threshold: float = math.inf
+    """Length of its queue from which on no message joins while a session is away; a fraction is the probability that
+    one more does."""
+    queue_lifetime_s: float = math.inf
+    """Time after its publication for which a message waits for a session, connected or not."""
     filter_shapes_max: int = 128
     """Different places of wildcards among the filters of one session."""
     user_subscriptions_max: int = 1_000_000
@@ -109,13 +133,8 @@ class BrokerSettings:
             value = getattr(self, field.name)
             if field.name == "overflow":
                 continue
-            if field.name == "publish_rate_per_s":
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-                    raise ConfigurationError(f"publish_rate_per_s is {value!r}; use a number of 0 or more")
-                continue
-            if field.name == "join_probability":
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-                    raise ConfigurationError(f"join_probability is {value!r}; use a number from 0 to 1")
+            if field.name in NUMBERS:
+                check_number(field.name, value)
                 continue
             least = 0 if field.name in may_be_zero else 1
             if not isinstance(value, int) or isinstance(value, bool) or value < least:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError
-from surecast.protocol.broker.broker_settings import OVERFLOWS, BrokerSettings, Overflow
+from surecast.protocol.broker.broker_settings import NUMBERS, OVERFLOWS, BrokerSettings, Overflow, check_number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,8 @@ class Overrides:
     subscriptions_max: int | None = None
     publish_rate_per_s: float | None = None
     join_probability: float | None = None
+    join_threshold: float | None = None
+    queue_lifetime_s: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in self.given().items():
@@ -67,12 +70,18 @@ class Limits:
     subscriptions_max: int = _DEFAULTS.subscriptions_max
     publish_rate_per_s: float = _DEFAULTS.publish_rate_per_s
     join_probability: float = _DEFAULTS.join_probability
+    join_threshold: float = _DEFAULTS.join_threshold
+    queue_lifetime_s: float = _DEFAULTS.queue_lifetime_s
     warn_at: int = field(init=False, repr=False)
+    drops_when_away: bool = field(init=False, repr=False)
+    """Whether a message may be kept out of the queue of a session that is away, by chance or by its length."""
 
     def __post_init__(self) -> None:
         for each in fields(Overrides):
             _check(each.name, getattr(self, each.name))
         object.__setattr__(self, "warn_at", -int(-_WARN_AT * self.queue_messages_max // 1))
+        drops = self.join_probability < 1.0 or self.join_threshold < math.inf
+        object.__setattr__(self, "drops_when_away", drops)
 
     @classmethod
     def of(cls, settings: BrokerSettings) -> Limits:
@@ -85,12 +94,8 @@ def _check(name: str, value: Any) -> None:
     if name == "overflow":
         if value not in OVERFLOWS:
             raise ConfigurationError(f"overflow is {value!r}; use one of {', '.join(OVERFLOWS)}")
-    elif name == "publish_rate_per_s":
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-            raise ConfigurationError(f"{name} is {value!r}; use a number of 0 or more")
-    elif name == "join_probability":
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
-            raise ConfigurationError(f"{name} is {value!r}; use a number from 0 to 1")
+    elif name in NUMBERS:
+        check_number(name, value)
     elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigurationError(f"{name} is {value!r}; use a whole number of 1 or more")
     elif name in _TWO_BYTES and value > 65_535:

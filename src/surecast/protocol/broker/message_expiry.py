@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from surecast.protocol.broker.message import Delivery
+from surecast.protocol.broker.queue_limits import expires_at
 from surecast.protocol.broker.requests import PROPERTY
 from surecast.protocol.broker.session import Session
 from surecast.protocol.mqtt import Properties, Publish, passed_on_properties
@@ -62,5 +64,5 @@ def remove_expired(session: Session, now: float) -> list[Delivery]:
     """Takes the messages that have expired out of the queue of a session, and returns them."""
     if session.expiry_check_at > now:
         return []
-    expired, session.expiry_check_at = session.waiting.take_expired(now)
+    expired, session.expiry_check_at = session.waiting.take_expired(now, partial(expires_at, session))
     return expired

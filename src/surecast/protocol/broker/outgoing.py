@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 
 from surecast.protocol.broker.connection import Connection
@@ -10,7 +11,16 @@ from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.message_batch import Made, MessageBatch
 from surecast.protocol.broker.message_expiry import remove_expired
 from surecast.protocol.broker.observer import Counters, Observer
-from surecast.protocol.broker.queue_limits import full_reason, has_bytes, is_full, is_hopeless, joins, victim_for, warn
+from surecast.protocol.broker.queue_limits import (
+    expires_at,
+    full_reason,
+    has_bytes,
+    is_full,
+    is_hopeless,
+    joins,
+    victim_for,
+    warn,
+)
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.broker.waiting_queue import WaitingRun
@@ -168,7 +178,8 @@ class Outgoing:
         if (
             queued + count > limits.queue_messages_max
             or not has_bytes(session, size)
-            or (connection is None and limits.join_probability < 1.0)
+            or (connection is None and limits.drops_when_away)
+            or limits.queue_lifetime_s < math.inf
         ):
             for message in source.messages:
                 self.deliver(target, message, now)
@@ -231,9 +242,11 @@ class Outgoing:
 
     def _wait_together(self, session: Session, source: MessageBatch, begin: int) -> int:
         """Lets messages that came together wait; returns how many it was, of those from `begin` on."""
-        if not session.waiting.entries and session.inflight_count < session.window:
-            return 0
         limits, queued = session.limits, session.queued
+        if limits.queue_lifetime_s < math.inf or (
+            not session.waiting.entries and session.inflight_count < session.window
+        ):
+            return 0
         count = min(source.count - begin, limits.queue_messages_max - queued)
         size = sum(source.sizes[begin : begin + count])
         if count <= 0 or not has_bytes(session, size):
@@ -329,7 +342,7 @@ class Outgoing:
         now: float,
         share: str = "",
     ) -> bool:
-        if session.connection is None and session.limits.join_probability < 1.0 and not joins(session, message):
+        if session.connection is None and session.limits.drops_when_away and not joins(session, message):
             self._drop(session, message, "not-joined", now)
             return True
         queued = session.queued + 1
@@ -358,8 +371,9 @@ class Outgoing:
     def wait(session: Session, delivery: Delivery) -> None:
         """Puts a message at the end of those that wait."""
         session.waiting.append(delivery)
-        if delivery.message.expires_at < session.expiry_check_at:
-            session.expiry_check_at = delivery.message.expires_at
+        at = expires_at(session, delivery.message)
+        if at < session.expiry_check_at:
+            session.expiry_check_at = at
 
     def _make_room(self, session: Session, message: Message, now: float) -> bool:
         """Frees a place in a full queue by the overflow rule; False if the new message is the one to go."""
@@ -406,7 +420,7 @@ class Outgoing:
             return taken
         kept: list[Delivery] = []
         for delivery in taken:
-            if delivery.message.expires_at <= now:
+            if expires_at(session, delivery.message) <= now:
                 self.leave(session, delivery, "expired", now)
             else:
                 kept.append(delivery)

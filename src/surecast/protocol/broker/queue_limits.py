@@ -9,7 +9,7 @@ from surecast.protocol.broker.observer import Counters
 from surecast.protocol.broker.quotas import SESSION_SHARE
 from surecast.protocol.broker.session import Session
 
-__all__ = ["full_reason", "has_bytes", "is_full", "is_hopeless", "joins", "victim_for", "warn"]
+__all__ = ["expires_at", "full_reason", "has_bytes", "is_full", "is_hopeless", "joins", "victim_for", "warn"]
 
 
 def has_bytes(session: Session, size: int) -> bool:
@@ -45,8 +45,8 @@ def victim_for(session: Session, message: Message) -> Delivery | None:
         return waiting[0]
     if session.expiry_check_at == float("inf"):
         return None
-    victim = min(waiting, key=lambda delivery: delivery.message.expires_at)
-    return victim if victim.message.expires_at < message.expires_at else None
+    victim = min(waiting, key=lambda delivery: expires_at(session, delivery.message))
+    return victim if expires_at(session, victim.message) < expires_at(session, message) else None
 
 
 def full_reason(session: Session, size: int, counters: Counters) -> str:
@@ -77,12 +77,21 @@ def warn(session: Session, queued: int, counters: Counters) -> None:
 
 
 def joins(session: Session, message: Message) -> bool:
-    """Returns whether a message joins the queue of a session that is away, by its join probability.
+    """Returns whether a message joins the queue of a session that is away, by its join probability and threshold.
 
     No random number is drawn: every replica of a broker comes to the same decision, and so does a repetition.
     """
+    limits = session.limits
+    probability = min(limits.join_probability, limits.join_threshold - session.queued)
+    if probability >= 1.0:
+        return True
     drawn = sha256(session.key_field + message.number.to_bytes(8, "big")).digest()
-    return int.from_bytes(drawn[:6], "big") < session.limits.join_probability * (1 << 48)
+    return int.from_bytes(drawn[:6], "big") < probability * (1 << 48)
+
+
+def expires_at(session: Session, message: Message) -> float:
+    """Returns when a message is not to be sent to a session any more."""
+    return min(message.expires_at, message.published_at + session.limits.queue_lifetime_s)
 
 
 def _is_queue_full(session: Session, size: int) -> bool:

@@ -205,6 +205,8 @@ LIMITS: Final = Layout(
     subscriptions_max=U64,
     publish_rate_per_s=F64,
     join_probability=F64,
+    join_threshold=F64,
+    queue_lifetime_s=F64,
 )
 RUNNING_SESSION: Final[Layout[Any]] = Layout(
     "session",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
-from surecast.protocol.broker.message import Delivery
+from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.message_batch import MessageBatch
 
 __all__ = ["WaitingQueue", "WaitingRun"]
@@ -114,18 +114,18 @@ class WaitingQueue:
         self.entries.clear()
         self._count = self._runs = 0
 
-    def take_expired(self, now: float) -> tuple[list[Delivery], float]:
+    def take_expired(self, now: float, expires_at: Callable[[Message], float]) -> tuple[list[Delivery], float]:
         """Takes out the messages that have expired; with when the next will."""
         expired: list[Delivery] = []
         kept: deque[Delivery | WaitingRun] = deque()
         next_at = math.inf
         for entry in self.entries:
             if not isinstance(entry, WaitingRun):
-                expires_at = entry.message.expires_at
-                if expires_at <= now:
+                at = expires_at(entry.message)
+                if at <= now:
                     expired.append(entry)
                     continue
-                next_at = min(next_at, expires_at)
+                next_at = min(next_at, at)
             kept.append(entry)
         self.entries = kept
         self._count -= len(expired)
