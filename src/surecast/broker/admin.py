@@ -7,6 +7,7 @@
 | `GET /metrics` | figures for Prometheus |
 | `GET /status` | the accounts, sizes and listeners |
 | `GET /clients`, `GET /sessions` | connections; sessions with their accounts, the longest queue first (`limit`) |
+| `GET /targets` | sessions with a response target: what was decided, and how it is kept (`limit`) |
 | `POST /kick?client=ID` | closes a client's connection; with `end_session=true` its session ends too |
 | `POST /kick?client=ID&user=NAME` | the same, where several users have a client of that identifier |
 | `GET /log?offset=N&limit=M` | records of the event log |
@@ -37,6 +38,7 @@ from surecast.broker.authenticator import Authenticator
 from surecast.broker.event_log import EventLogError, OffsetAhead, OffsetGone, read_from
 from surecast.broker.listeners import Listener
 from surecast.broker.shell import Shell
+from surecast.broker.target_view import target_counts, target_view
 from surecast.errors import UserError
 from surecast.protocol.broker import Connection, Session
 from surecast.protocol.mqtt import V5, V31, V311
@@ -91,6 +93,7 @@ class Admin:
             "/status": self._status,
             "/clients": self._clients,
             "/sessions": self._sessions,
+            "/targets": self._targets,
             "/kick": self._kick,
             **{path: partial(_answer, view) for path, view in (views or {}).items()},
         }
@@ -106,7 +109,9 @@ class Admin:
             if request.path == "/log":
                 return await self._log(request)
             if request.path not in self._closed:
-                return _refusal(HTTPStatus.NOT_FOUND, "there is nothing here; see /status, /clients, /sessions, /log")
+                return _refusal(
+                    HTTPStatus.NOT_FOUND, "there is nothing here; see /status, /clients, /sessions, /targets, /log"
+                )
             if not self._is_administrator(request):
                 return _unauthorised() if self._token is not None else _local_only()
             return self._closed[request.path](request)
@@ -213,6 +218,14 @@ class Admin:
         limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
         sessions = sorted(broker.sessions.by_key.values(), key=lambda s: (-s.queued, s.client))
         return json_response({"total": len(sessions), "sessions": [_session(each, now) for each in sessions[:limit]]})
+
+    def _targets(self, request: AdminRequest) -> Response:
+        now = self._server.time_s()
+        limit = _number(request, "limit", _LIMIT, _LIMIT_MAX)
+        watched = [each for each in self._server.broker.sessions.by_key.values() if each.target is not None]
+        chosen = sorted(watched, key=lambda each: (each.client, each.user))[:limit]
+        views = [target_view(each, each.target, now) for each in chosen if each.target is not None]
+        return json_response({"total": len(watched), **target_counts(watched), "targets": views})
 
     def _kick(self, request: AdminRequest) -> Response:
         client, user = request.query.get("client", ""), request.query.get("user")

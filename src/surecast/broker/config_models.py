@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, WithJsonSchema, model_validator
 
 from surecast.broker.security_acl import Wildcards
 from surecast.broker.store_base import Durability
 from surecast.documents.units import Duration, PositiveDuration, Rate, Size
 from surecast.documents.validation import Name, Spec
 from surecast.protocol.broker import BrokerSettings, ClientRule, Limits, LimitTable, Overflow, Overrides
+from surecast.protocol.broker.response_target import Policy, ResponseTarget
 
 __all__ = [
     "BrokerConfig",
@@ -25,6 +26,7 @@ __all__ = [
     "ListenerSpec",
     "LogSpec",
     "OverridesSpec",
+    "ResponseTargetSpec",
     "SecuritySpec",
     "StateSpec",
 ]
@@ -49,6 +51,36 @@ Count = Annotated[int, Field(strict=True, ge=1)]
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 Threshold = Annotated[float, Field(ge=0.0)]
 Word = Annotated[int, Field(strict=True, ge=1, le=65_535)]
+
+
+class ResponseTargetSpec(Spec):
+    """How long the messages of a subscriber that comes and goes may take; the broker finds out what to drop for it. \
+Give either `mean`, or `within` and `quantile`."""
+
+    mean: PositiveDuration | None = None
+    """The mean time from the publication of a message to its acknowledgement by the client."""
+    within: PositiveDuration | None = None
+    """The time within which the share `quantile` of the messages is to arrive."""
+    quantile: Annotated[float, Field(gt=0.0, lt=1.0)] | None = None
+    """The share that is to arrive in time, such as `0.95`."""
+    success_min: Share = 0.0
+    """The least share of the messages that is to be delivered."""
+    policy: Policy = "best"
+    """The drop policy: `probabilistic`, `optimal`, `finite-buffer` or `expiry`; `best` delivers most of what drops \
+nothing while the client is connected."""
+
+    @model_validator(mode="after")
+    def _is_one_target(self) -> ResponseTargetSpec:
+        if (self.mean is None) == (self.within is None):
+            raise ValueError("give either 'mean', or 'within' with 'quantile'")
+        if (self.within is None) != (self.quantile is None):
+            raise ValueError("'within' and 'quantile' belong together")
+        return self
+
+    @property
+    def target(self) -> ResponseTarget:
+        """The same for the core."""
+        return ResponseTarget(self.mean or self.within or 0.0, self.quantile or 0.0, self.success_min, self.policy)
 
 
 class OverridesSpec(Spec):
@@ -77,6 +109,12 @@ class OverridesSpec(Spec):
 is the probability that one joins when 21 wait."""
     queue_lifetime: PositiveDuration | None = None
     """Time after its publication for which a message of QoS 1 or 2 waits for a session, connected or not."""
+    response_target: ResponseTargetSpec | None = None
+    """The response target of clients that ask for none themselves."""
+    connected_prior: PositiveDuration | None = None
+    """The mean connected period that is assumed of a client with a target until it is known better."""
+    disconnected_prior: PositiveDuration | None = None
+    """The mean disconnected period that is assumed of a client with a target until it is known better."""
 
     def overrides(self) -> Overrides:
         """The same for the core; ConfigurationError says what cannot be."""
@@ -92,6 +130,9 @@ is the probability that one joins when 21 wait."""
             join_probability=self.join_probability,
             join_threshold=self.join_threshold,
             queue_lifetime_s=self.queue_lifetime,
+            response_target=None if self.response_target is None else self.response_target.target,
+            connected_prior_s=self.connected_prior,
+            disconnected_prior_s=self.disconnected_prior,
         )
 
 
@@ -267,6 +308,12 @@ is the probability that one joins when 21 wait. Without end if it is left out.""
     queue_lifetime: PositiveDuration | None = None
     """Time after its publication for which a message of QoS 1 or 2 waits for a session, connected or not; without end \
 if it is left out."""
+    response_target: ResponseTargetSpec | None = None
+    """The response target of clients that ask for none themselves."""
+    connected_prior: PositiveDuration = _DEFAULTS.connected_prior_s
+    """The mean connected period that is assumed of a client with a target until it is known better."""
+    disconnected_prior: PositiveDuration = _DEFAULTS.disconnected_prior_s
+    """The mean disconnected period that is assumed of a client with a target until it is known better."""
     user_queue_size: Size = float(_DEFAULTS.user_queue_bytes_max)
     """Payload and topic bytes that wait for all sessions of one user. Beyond it `overflow` applies to its sessions; \
 each may have 16 KiB all the same."""
@@ -325,6 +372,9 @@ the machine's or container's memory if it is left out."""
             join_probability=self.join_probability,
             join_threshold=math.inf if self.join_threshold is None else self.join_threshold,
             queue_lifetime_s=math.inf if self.queue_lifetime is None else self.queue_lifetime,
+            response_target=None if self.response_target is None else self.response_target.target,
+            connected_prior_s=self.connected_prior,
+            disconnected_prior_s=self.disconnected_prior,
             user_queue_bytes_max=int(self.user_queue_size),
             address_queue_bytes_max=int(self.address_queue_size),
             sessions_max=self.sessions,

@@ -18,10 +18,12 @@ from typing import Final
 from surecast.broker.authenticator import Verdict
 from surecast.broker.replica import NodeUser, ReplicaNode
 from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
+from surecast.broker.target_adviser import TargetAdviser
 from surecast.errors import OverloadError
 from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
+from surecast.protocol.broker.response_target import Decision
 from surecast.protocol.group import FrontEnd, GroupMachine, Item
-from surecast.protocol.group.commands import Decoded
+from surecast.protocol.group.commands import DECIDED, Decided, Decoded
 from surecast.protocol.group.member import Member
 from surecast.protocol.group.work import WORK_S
 from surecast.protocol.mqtt import PacketDecoder, ReasonCode
@@ -102,6 +104,7 @@ class GroupServer(Shell, NodeUser):
         self._paused: dict[Channel, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.front_end: FrontEnd
+        self._adviser = TargetAdviser(self)
         self._piece_s = _PIECE_S
 
     @property
@@ -156,6 +159,7 @@ class GroupServer(Shell, NodeUser):
     def stop(self) -> None:
         """Sends all clients to another replica."""
         self._stopped = True
+        self._adviser.stop()
         if self._timer is not None:
             self._timer.cancel()
         self.front_end.send_away(time.monotonic(), ReasonCode.USE_ANOTHER_SERVER)
@@ -240,6 +244,11 @@ class GroupServer(Shell, NodeUser):
         self.front_end.control(Item.LIMITS, 0, limits)
         self.turn()
 
+    def take_decision(self, key: str, revision: int, decision: Decision) -> None:
+        """The policy for a response target has been found: it holds for all replicas from its place in the log on."""
+        self.front_end.control(Item.DECISION, 0, DECIDED.encode(Decided(key, revision, decision)))
+        self.turn()
+
     # The turn.
 
     def submit_waiting(self) -> None:
@@ -284,6 +293,8 @@ class GroupServer(Shell, NodeUser):
                     self.loop.call_soon(self._next_piece, channel)
         if front_end.is_ready and not self.node.delays_batch(front_end.bytes_ready):
             self.turn()
+        if self.broker.targets.undecided and self.node.leads and not self._stopped:
+            self._adviser.ask(self.broker.targets.questions())
         self._hooks.turn()
 
     def _close_all(self) -> None:

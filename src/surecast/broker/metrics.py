@@ -15,6 +15,7 @@ from surecast.broker.authenticator import Authenticator
 from surecast.broker.listeners import ConnectionLimit, Listener
 from surecast.broker.measured_store import BOUNDS_S, MeasuredStore
 from surecast.broker.shell import Shell
+from surecast.broker.target_view import target_counts
 from surecast.protocol.broker import REASONS
 
 __all__ = ["BrokerCollector", "metrics_text"]
@@ -49,6 +50,7 @@ class BrokerCollector(Collector):
         yield from self._traffic()
         yield from self._passwords()
         yield from self._accounts()
+        yield from self._targets()
         yield from self._sizes()
         yield from self._store_figures()
         yield from self._alarm_figures()
@@ -118,6 +120,20 @@ class BrokerCollector(Collector):
         yield dropped
         yield GaugeMetricFamily(
             "surecast_messages_queued", "Messages that wait or are in flight.", value=accounts.queued
+        )
+
+    def _targets(self) -> Iterator[Metric]:
+        counts = target_counts(list(self._server.broker.sessions.by_key.values()))
+        family = GaugeMetricFamily(
+            "surecast_response_targets", "Sessions with a response target, by what is known of it.", labels=["state"]
+        )
+        for state in ("met", "missed", "undecided"):
+            family.add_metric([state], counts[state])
+        yield family
+        yield GaugeMetricFamily(
+            "surecast_response_targets_unmeetable",
+            "Sessions whose response target no policy meets.",
+            value=counts["unmeetable"],
         )
 
     def _sizes(self) -> Iterator[Metric]:

@@ -14,6 +14,7 @@ import time
 from surecast.broker.authenticator import Verdict
 from surecast.broker.shell import Authenticate, Channel, Hooks, Shell
 from surecast.broker.store import MemoryStore, Store
+from surecast.broker.target_adviser import TargetAdviser
 from surecast.errors import SurecastError
 from surecast.protocol.broker import (
     Authorise,
@@ -27,6 +28,7 @@ from surecast.protocol.broker import (
     publish_system_topics,
 )
 from surecast.protocol.broker.local_traffic import LocalTraffic
+from surecast.protocol.broker.response_target import Decision
 from surecast.protocol.mqtt import ReasonCode
 
 __all__ = ["Server"]
@@ -65,6 +67,7 @@ class Server(Shell):
         self._timer_at = 0.0
         self._timers_seen = 0
         self._next_sweep = 0.0
+        self._adviser = TargetAdviser(self)
 
     def start(self) -> None:
         """Takes the durable state back; call it on the running loop, before any listener."""
@@ -87,6 +90,7 @@ class Server(Shell):
                 channel.close()  # one that waited for its client to close
             self.broker.disconnect(connection, ReasonCode.SERVER_SHUTTING_DOWN, now)
         self.end_turn()
+        self._adviser.stop()
         if self._timer is not None:
             self._timer.cancel()
 
@@ -179,6 +183,11 @@ class Server(Shell):
         self.broker.disconnect(connection, reason, time.time())
         self.turn()
 
+    def take_decision(self, key: str, revision: int, decision: Decision) -> None:
+        """The policy for a response target has been found."""
+        self.broker.deciding.decide(key, revision, decision, time.time())
+        self.turn()
+
     def configure(self, settings: BrokerSettings, limits: LimitTable) -> None:
         """Takes other limits."""
         self.broker.configure(settings, limits, time.time())
@@ -220,6 +229,8 @@ class Server(Shell):
         if broker.checking:
             waiting, broker.checking = broker.checking, []
             self._check_credentials(waiting)
+        if broker.targets.undecided and not self._stopped:
+            self._adviser.ask(broker.targets.questions())
         self._hooks.turn()
         if (self._timer is None or broker.timers.count != self._timers_seen) and not self._stopped:
             self._plan_timer()

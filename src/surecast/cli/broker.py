@@ -335,6 +335,39 @@ def sessions(
 
 @app.command()
 @takes_groups
+def targets(
+    running: RunningBroker,
+    limit: Limit = 100,
+    json: AsJson = False,
+) -> None:
+    """List response targets: the policy of each, what is expected, and what was measured."""
+    from surecast.cli.output import console
+
+    data = running.ask("/targets", {"limit": limit})
+    if not json:
+        count = data["total"]
+        verdict = ", ".join(f"{data[name]} {name}" for name in ("met", "missed", "undecided") if data[name]) or "none"
+        console.print(f"{count} response target{'' if count == 1 else 's'}: {verdict}; {data['unmeetable']} unmeetable")
+    columns = ("client", "user", "target", "policy", "expected", "success", "measured", "verdict")
+    _show(data, "targets", [_target_row(each) for each in data["targets"]], columns, json)
+
+
+def _target_row(each: dict[str, Any]) -> list[str]:
+    """Returns the cells of a target in the table."""
+    policy = f"{each['policy']}, {each['parameter']}" if each["parameter"] else str(each["policy"] or "")
+    if each["can_be_met"] is False:
+        policy += f" (cannot be met: {each['reason']})"
+    expected = "" if each["expected_s"] is None else f"{each['expected_s']:.3g} s"
+    success = "" if each["expected_success"] is None else f"{100 * each['expected_success']:.3g} %"
+    measured, low, high = each["measured"], each["measured_low"], each["measured_high"]
+    unit, factor = (" %", 100.0) if each["measured_is"] == "share in time" else (" s", 1.0)
+    interval = "" if low is None else f" [{factor * low:.3g}, {factor * high:.3g}]"
+    text = "" if measured is None else f"{factor * measured:.3g}{unit}{interval}"
+    return [each["client"], each["user"] or "", each["target"], policy, expected, success, text, each["verdict"]]
+
+
+@app.command()
+@takes_groups
 def kick(
     client: Annotated[str, typer.Argument(help="Client identifier.")],
     running: RunningBroker,

@@ -78,6 +78,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "bytes_queued",
         ),
         *("window", "next_identifier", "next_sequence", "limits", "connection", "warned", "will", "accounts"),
+        *("monitor", "target"),
         *(
             "subscriptions",
             "received",
@@ -117,7 +118,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
         Limits: [
             *("queue_messages_max", "queue_bytes_max", "overflow", "inflight_max", "receive_maximum"),
             *("packet_bytes_max", "subscriptions_max", "publish_rate_per_s", "join_probability"),
-            *("join_threshold", "queue_lifetime_s"),
+            *("join_threshold", "queue_lifetime_s", "response_target", "connected_prior_s", "disconnected_prior_s"),
             *("warn_at", "drops_when_away"),  # follow from others
         ],
         Origin: ["listener", "peer", "identity"],
@@ -143,6 +144,7 @@ def test_nothing_of_the_state_is_forgotten() -> None:
             "_handlers",
         ),  # given to a new one
         *("wills", "_connecting", "_keep_alive"),
+        *("targets", "deciding"),  # in the sessions: which decisions are due follows
         *(
             "journal",
             "dirty",
@@ -210,7 +212,7 @@ def test_a_snapshot_is_for_a_new_broker(world: Any) -> None:
         (lambda data: b"", "does not begin like one"),
         (lambda data: data[:17], "does not begin like one"),
         (lambda data: b"x" + data[1:], "does not begin like one"),
-        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9, and this version of surecast reads 4"),
+        (lambda data: data[:17] + b"\x09" + data[18:], "its format is version 9, and this version of surecast reads 5"),
         (lambda data: data[:17] + b"\x03" + data[18:], "version 3, .*: run the version that wrote it until its queues"),
         (lambda data: data[:-1], "damaged"),
         (lambda data: data[:-8], "damaged: it ends at byte"),

@@ -179,12 +179,13 @@ class Client:
     """A client with a lasting session, which goes to another replica when it loses its connection.
 
     It publishes numbered messages at one QoS, or one of some `contents`, and remembers what it got, each message once
-    at QoS 2. `filter` is the content filter of its subscriptions.
+    at QoS 2. `filter` is the content filter of its subscriptions, and `target` are their user properties of a target.
     """
 
     def __init__(self, world: World, name: str, *, topics: Sequence[str] = (), publish_qos: int | None = None,
                  subscribe_qos: int | None = None, count: int = 0, filter: str = "",
-                 contents: Sequence[tuple[bytes, Properties]] = ()):  # fmt: skip
+                 contents: Sequence[tuple[bytes, Properties]] = (),
+                 target: Sequence[tuple[str, str]] = ()):  # fmt: skip
         self.world = world
         self.name = name
         self.topics = topics
@@ -193,6 +194,7 @@ class Client:
         self.left = count
         self.filter = filter
         self.contents = contents
+        self.target = tuple(target)
         self.sent = 0
         self.site: Site | None = None
         self.connection: Connection | None = None
@@ -252,8 +254,8 @@ class Client:
                 self.ready = True
                 if not self.subscribed:
                     wanted = tuple(SubscriptionRequest(t, self.subscribe_qos or 0) for t in self.topics)
-                    given = Properties(user=(("filter", self.filter),)) if self.filter else NO_PROPERTIES
-                    self.say(Subscribe(1, wanted, given))
+                    content = (("filter", self.filter),) if self.filter else ()
+                    self.say(Subscribe(1, wanted, Properties(user=(*content, *self.target))))
                 for each in list(self.open.values()):
                     again = each if isinstance(each, Pubrel) else Publish(
                         each.topic, each.payload, each.qos, packet_id=each.packet_id, dup=True,

@@ -3,6 +3,7 @@
 from surecast.prediction.dropping.choose import (
     POLICIES,
     PolicyRule,
+    best_admission,
     find_mechanisms,
     register_policy,
     unregister_policy,
@@ -14,6 +15,7 @@ from surecast.prediction.dropping.connection_phases import (
     fitted_phases,
     infinite_queue,
     measured_phases,
+    phases_of_moments,
 )
 from surecast.prediction.dropping.dropping_report import predict_dropping
 from surecast.prediction.dropping.onoff import (
@@ -56,6 +58,7 @@ __all__ = [
     "alternating",
     "arrival_limit_per_s",
     "arrival_rate_for",
+    "best_admission",
     "evaluate",
     "exponential_phases",
     "find_mechanisms",
@@ -67,6 +70,7 @@ __all__ = [
     "mean_number",
     "measured_phases",
     "optimal_policy",
+    "phases_of_moments",
     "predict_dropping",
     "probability_within",
     "program_bound",

@@ -20,6 +20,7 @@ __all__ = [
     "POLICIES",
     "MechanismOutcome",
     "PolicyRule",
+    "best_admission",
     "choose",
     "find_mechanisms",
     "register_policy",
@@ -228,7 +229,7 @@ def _optimal(outlet: SubscriberQueue, target_s: float, protect_connected: bool) 
             free = evaluate(queue, Mechanism())
             if free.response_mean_s <= target_s:
                 return through_input(outlet, Mechanism())
-        mechanism = _best_known(queue, ResponseTarget(target_s))
+        mechanism = best_admission(queue, ResponseTarget(target_s))
     else:
         mechanism = optimal_policy(queue, target_s, protect_connected=protect_connected).mechanism
     if mechanism is None:
@@ -238,8 +239,14 @@ def _optimal(outlet: SubscriberQueue, target_s: float, protect_connected: bool) 
     return through_input(outlet, mechanism)
 
 
-def _best_known(queue: OnOffQueue, target: ResponseTarget) -> Mechanism | None:
-    """Returns the better of a threshold and a join probability: unless periods are exponential, either may win."""
+def best_admission(queue: OnOffQueue, target: ResponseTarget) -> Mechanism | None:
+    """Returns what delivers most by dropping nothing while connected: a threshold or a join probability; None if
+    neither meets the target. Unless periods are exponential, either may win.
+
+    >>> queue = OnOffQueue.exponential(2.0, 8.0, 20.0, 20.0)
+    >>> round(sum(best_admission(queue, ResponseTarget(7.0)).join_table[0]), 3)
+    22.042
+    """
     threshold = threshold_policy(queue, target) if queue.is_stable(0.0) else None
     join = largest_parameter(queue, "join_probability", target).mechanism
     mechanisms = [mechanism for mechanism in (threshold, join) if mechanism is not None]

@@ -13,10 +13,20 @@ from surecast.errors import AssumptionError, ConfigurationError
 from surecast.prediction.reliability.phase_fit import fit_phase_type
 from surecast.scenario.distributions import Distribution, Empirical, Erlang, Exponential, Hyperexponential, PhaseType
 
-__all__ = ["Phases", "alternating", "exponential_phases", "fitted_phases", "infinite_queue", "measured_phases"]
+__all__ = [
+    "Phases",
+    "alternating",
+    "exponential_phases",
+    "fitted_phases",
+    "infinite_queue",
+    "measured_phases",
+    "phases_of_moments",
+]
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Moments = tuple[float, float, float]
+_BRANCH_MIN = 1e-6
 _STAGES_MAX = 24
 """Stages of a period at most: more cost time and change the queue little."""
 
@@ -122,6 +132,32 @@ def measured_phases(on_s: ArrayLike, off_s: ArrayLike, *, moments: Literal[1, 2,
     return alternating(parts[0], parts[1])
 
 
+def phases_of_moments(on: Moments, off: Moments) -> Phases:
+    """Phases for connected and disconnected periods that are known by their first three moments.
+
+    Two exponential branches where there are such with these moments; else two branches, or a number of equal stages,
+    with the first two.
+
+    >>> phases_of_moments((20.0, 800.0, 48_000.0), (10.0, 110.0, 1331.0)).connected_share.__round__(6)
+    0.666667
+    """
+    return alternating(_part(*off), _part(*on))
+
+
+def _part(first: float, second: float, third: float) -> tuple[Array, Array]:
+    branches = _two_branches(first, second, third)
+    if branches is not None:
+        return branches
+    variation = second / (first * first) - 1.0
+    if variation > 1.0:
+        share = 0.5 * (1.0 + float(np.sqrt((variation - 1.0) / (variation + 1.0))))
+        shares = np.array([share, 1.0 - share])
+        return shares, np.diag(-2.0 * shares / first)  # two branches with balanced means
+    stages = min(_STAGES_MAX, max(1, round(1.0 / max(variation, 1.0 / _STAGES_MAX))))
+    rate = stages / first
+    return np.eye(stages)[0], rate * (np.eye(stages, k=1) - np.eye(stages))
+
+
 def _two_branches(first: float, second: float, third: float) -> tuple[Array, Array] | None:
     """Returns two exponential branches with these moments, None if there are none."""
     a, b, c = first, second / 2.0, third / 6.0
@@ -134,6 +170,8 @@ def _two_branches(first: float, second: float, third: float) -> tuple[Array, Arr
         return None
     longer = 0.5 * (total + np.sqrt(inside))
     shorter = product / longer
+    if shorter < _BRANCH_MIN * first:
+        return None  # rates so far apart leave no digits
     share = (a - shorter) / (longer - shorter)
     if not 0.0 < share < 1.0:
         return None

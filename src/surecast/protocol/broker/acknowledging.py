@@ -72,7 +72,7 @@ class Acknowledging:
                 return
         if kind == _PUBREL:
             self._incoming.release(connection, session, identifiers)
-        elif self._observer is not None or session.resend:
+        elif self._observer is not None or session.resend or session.target is not None:
             for packet in batch.packets():
                 if isinstance(packet, Puback):
                     self.acknowledged(connection, session, packet, now)
@@ -198,10 +198,24 @@ class Acknowledging:
         session.bytes_queued -= size
         session.quota.bytes_queued -= size
         session.accounts.delivered += 1
+        if session.target is not None:
+            _count_for_target(session, delivery, now)
         if session.lifetime_s:
             self._journal.forget_queued(session, delivery)
         if self._observer is not None:
             self._observer.delivered(session, delivery.message, delivery.qos, now)
+
+
+def _count_for_target(session: Session, delivery: Delivery, now: float) -> None:
+    """Counts a message that has arrived for the session's target: its response time, and the rate of transmission."""
+    state, monitor = session.target, session.monitor
+    if state is None or monitor is None:
+        return
+    monitor.served += 1.0
+    if not session.queued:
+        monitor.idle(now)
+    target = state.target
+    state.results.delivered(max(0.0, now - delivery.message.published_at), target.time_s, target.quantile)
 
 
 def _wrong_kind(kind: int) -> ViolationError:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Final, Literal
 
 from surecast.errors import ConfigurationError
+from surecast.protocol.broker.response_target import ResponseTarget
 from surecast.protocol.mqtt.wire import MAX_FILTERS, MAX_USER_PROPERTIES
 
 __all__ = ["FIXED", "NUMBERS", "OVERFLOWS", "BrokerSettings", "Overflow", "check_number"]
@@ -22,6 +23,8 @@ NUMBERS: Final[Mapping[str, tuple[str, Callable[[float], bool]]]] = {
     "join_probability": ("a number from 0 to 1", lambda value: 0 <= value <= 1),
     "join_threshold": ("a number of 0 or more", lambda value: value >= 0),
     "queue_lifetime_s": ("a number above 0", lambda value: value > 0),
+    "connected_prior_s": ("a number above 0", lambda value: 0 < value < math.inf),
+    "disconnected_prior_s": ("a number above 0", lambda value: 0 < value < math.inf),
 }
 """The limits that are no whole numbers: what each may be, in words and as a test."""
 
@@ -93,6 +96,12 @@ class BrokerSettings:
     one more does."""
     queue_lifetime_s: float = math.inf
     """Time after its publication for which a message waits for a session, connected or not."""
+    response_target: ResponseTarget | None = None
+    """The response target of clients that ask for none themselves."""
+    connected_prior_s: float = 600.0
+    """The mean connected period that is assumed of a client until it is known better."""
+    disconnected_prior_s: float = 600.0
+    """The mean disconnected period that is assumed of a client until it is known better."""
     filter_shapes_max: int = 128
     """Different places of wildcards among the filters of one session."""
     user_subscriptions_max: int = 1_000_000
@@ -131,7 +140,7 @@ class BrokerSettings:
         two_bytes = {"inflight_max", "receive_maximum", "topic_alias_max", "keep_alive_max_s"}
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name == "overflow":
+            if field.name in ("overflow", "response_target"):
                 continue
             if field.name in NUMBERS:
                 check_number(field.name, value)

@@ -12,6 +12,7 @@ from surecast.protocol.broker.broker_settings import FIXED, BrokerSettings
 from surecast.protocol.broker.common_batches import CommonBatches
 from surecast.protocol.broker.connecting import Connecting
 from surecast.protocol.broker.connection import Connection, Origin, Phase
+from surecast.protocol.broker.deciding import Deciding
 from surecast.protocol.broker.disconnecting import Disconnecting
 from surecast.protocol.broker.incoming import Authorise, Incoming, ViolationError
 from surecast.protocol.broker.keep_alive import KeepAlive
@@ -28,6 +29,7 @@ from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.sessions import Sessions
 from surecast.protocol.broker.state_journal import Journal, Record
 from surecast.protocol.broker.subscribing import Subscribing
+from surecast.protocol.broker.targets import Targets
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.broker.wills import Wills
 from surecast.protocol.mqtt import (
@@ -135,6 +137,7 @@ class BrokerCore:
         self.incoming.rejects = limits.rejects
         self._common = CommonBatches(self.incoming, self.routes, self.dirty)
         self.wills = Wills(self.journal, self.timers, self.incoming, self.counters, authorise)
+        self.targets = Targets(self.journal)
         self.sessions = Sessions(
             self.settings,
             limits,
@@ -142,10 +145,14 @@ class BrokerCore:
             self.routes,
             self.outgoing,
             self.wills,
+            self.targets,
             self.timers,
             self.counters,
             observer,
             new_identifier or self._new_identifier,
+        )
+        self.deciding = Deciding(
+            self.targets, self.sessions, self.connections, self._subscribing, self.incoming, self.dirty
         )
         self._disconnecting = Disconnecting(self.sessions, self.dirty, self.counters, self._hooks)
         self._keep_alive = KeepAlive(self.timers, self._disconnecting, watches)
@@ -453,7 +460,8 @@ class BrokerCore:
 
     def _subscribe(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> None:
         self.dirty.add(connection)
-        self._subscribing.subscribe(connection, session, packet, now)
+        if not self.deciding.takes(connection, session, packet, now):
+            self._subscribing.subscribe(connection, session, packet, now)
 
     def _unsubscribe(self, connection: Connection, session: Session, packet: Unsubscribe, now: float) -> None:
         self.dirty.add(connection)

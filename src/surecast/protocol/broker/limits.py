@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.broker.broker_settings import NUMBERS, OVERFLOWS, BrokerSettings, Overflow, check_number
+from surecast.protocol.broker.response_target import ResponseTarget
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,9 @@ class Overrides:
     join_probability: float | None = None
     join_threshold: float | None = None
     queue_lifetime_s: float | None = None
+    response_target: ResponseTarget | None = None
+    connected_prior_s: float | None = None
+    disconnected_prior_s: float | None = None
 
     def __post_init__(self) -> None:
         for name, value in self.given().items():
@@ -72,6 +76,9 @@ class Limits:
     join_probability: float = _DEFAULTS.join_probability
     join_threshold: float = _DEFAULTS.join_threshold
     queue_lifetime_s: float = _DEFAULTS.queue_lifetime_s
+    response_target: ResponseTarget | None = _DEFAULTS.response_target
+    connected_prior_s: float = _DEFAULTS.connected_prior_s
+    disconnected_prior_s: float = _DEFAULTS.disconnected_prior_s
     warn_at: int = field(init=False, repr=False)
     drops_when_away: bool = field(init=False, repr=False)
     """Whether a message may be kept out of the queue of a session that is away, by chance or by its length."""
@@ -94,6 +101,8 @@ def _check(name: str, value: Any) -> None:
     if name == "overflow":
         if value not in OVERFLOWS:
             raise ConfigurationError(f"overflow is {value!r}; use one of {', '.join(OVERFLOWS)}")
+    elif name == "response_target":
+        return  # it has checked itself
     elif name in NUMBERS:
         check_number(name, value)
     elif not isinstance(value, int) or isinstance(value, bool) or value < 1:

@@ -180,6 +180,7 @@ class Outgoing:
             or not has_bytes(session, size)
             or (connection is None and limits.drops_when_away)
             or limits.queue_lifetime_s < math.inf
+            or session.target is not None
         ):
             for message in source.messages:
                 self.deliver(target, message, now)
@@ -357,6 +358,8 @@ class Outgoing:
         session.bytes_queued += message.size
         session.quota.bytes_queued += message.size
         connection = session.connection
+        if session.target is not None and connection is not None and session.monitor is not None:
+            session.monitor.busy(now)
         if session.lifetime_s:
             self._journal.keep(message)
         if connection is not None and not session.waiting.entries and session.inflight_count < session.window:

@@ -89,6 +89,7 @@ class Restorer:
         """Restores the state of a store; what expired meanwhile is taken out at once."""
         self._read(records)
         broker = self._broker
+        self._find_undecided(self._sessions)
         for session in self._sessions.values():
             broker.sessions.adopt(session)
         sessions = broker.sessions.by_key
@@ -127,6 +128,7 @@ class Restorer:
             raise PeerError("there is no record of the broker as a whole")
         self._adopt_broker(self._row)
         broker = self._broker
+        self._find_undecided(self._sessions)
         for name, session in self._sessions.items():
             self._adopt_session(session, self._running[name])
         sessions = broker.sessions.by_key
@@ -188,6 +190,13 @@ class Restorer:
 
     # The parts are put together.
 
+    def _find_undecided(self, sessions: Mapping[str, Session]) -> None:
+        """Finds the sessions for whose targets a decision is due."""
+        for name, session in sessions.items():
+            state = session.target
+            if state is not None and state.decided != state.revision:
+                self._broker.targets.undecided[name] = session
+
     def _fill_queues(self, sessions: Mapping[str, Session]) -> None:
         for name, identifier in self._received:
             sessions[name].received.add(identifier)
@@ -246,6 +255,10 @@ class Restorer:
         broker.outgoing.expire(session, now)
         if session.ends_at != math.inf:
             broker.timers.add(session.ends_at, "session", session.key)
+        if session.monitor is not None:
+            session.monitor.interrupted(now, session.accounts.matched)
+        if session.target is not None:
+            session.target.connection, session.target.packet = 0, b""
         will = session.will
         if will is not None and will.due_at == math.inf:
             broker.wills.begin_delay(session, will, now)

@@ -18,7 +18,9 @@ from surecast.protocol.filters import Filter
 if TYPE_CHECKING:
     from surecast.protocol.broker.connection import Connection
     from surecast.protocol.broker.fan_out import Group
+    from surecast.protocol.broker.period_monitor import PeriodMonitor
     from surecast.protocol.broker.routes import Route
+    from surecast.protocol.broker.target_state import TargetState
 
 __all__ = ["Session", "SessionWill", "Subscription", "session_key", "split_key"]
 
@@ -90,7 +92,8 @@ class Session:
     those of its content filters. `quota` is that of its user or address, which counts its queue too. `limits` were
     found when the client connected at `listener`; of them, `bytes_max` is the size of the queue, and while fewer than
     `short_max` messages are in flight, no limit of their number is near. Of what is in flight, `tracked` has the
-    messages that may be sent again, and `plain` the sizes of the others; in `inflight` are all.
+    messages that may be sent again, and `plain` the sizes of the others; in `inflight` are all. A session that outlives
+    its connection has a `monitor` of its client's periods, and a `target` if one was asked for.
     """
 
     __slots__ = (
@@ -109,6 +112,7 @@ class Session:
         "lifetime_s",
         "limits",
         "listener",
+        "monitor",
         "next_identifier",
         "next_sequence",
         "plain",
@@ -120,6 +124,7 @@ class Session:
         "shapes",
         "short_max",
         "subscriptions",
+        "target",
         "tracked",
         "user",
         "waiting",
@@ -157,6 +162,8 @@ class Session:
         self.next_sequence = 0
         self.filter_constraints = 0
         self.will: SessionWill | None = None
+        self.monitor: PeriodMonitor | None = None
+        self.target: TargetState | None = None
         self.accounts = Accounts()
         self.warned = False
         self.routes: set[Route] = set()

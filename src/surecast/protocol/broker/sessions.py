@@ -16,6 +16,7 @@ from surecast.protocol.broker.quotas import network_of
 from surecast.protocol.broker.routes import Routes
 from surecast.protocol.broker.session import Session, session_key
 from surecast.protocol.broker.state_journal import Journal
+from surecast.protocol.broker.targets import Targets
 from surecast.protocol.broker.timers import Timers
 from surecast.protocol.broker.wills import Wills
 from surecast.protocol.mqtt import V5, V31, V311, Connect, ReasonCode
@@ -45,6 +46,7 @@ class Sessions:
         routes: Routes,
         outgoing: Outgoing,
         wills: Wills,
+        targets: Targets,
         timers: Timers,
         counters: Counters,
         observer: Observer | None,
@@ -56,6 +58,7 @@ class Sessions:
         self._routes = routes
         self._outgoing = outgoing
         self._wills = wills
+        self._targets = targets
         self._timers = timers
         self._counters = counters
         self._observer = observer
@@ -164,10 +167,19 @@ class Sessions:
             self._wills.set(session, connect.will, now)
         connection.session = session
         if session.persistent:
+            self._targets.connected(session, now)
             self._journal.session(session)
+            session.limit(self._limits_of(session), connect.properties.receive_maximum)
 
     def _limits_of(self, session: Session) -> Limits:
-        return self.limits.resolve(session.listener, session.user, session.client)
+        return self._targets.limits_of(session, self.limits.resolve(session.listener, session.user, session.client))
+
+    def apply_decision(self, session: Session) -> None:
+        """What was decided for the target of a session holds from now on."""
+        connection = session.connection
+        asked = connection.connect if connection is not None else None
+        session.limit(self._limits_of(session), asked.properties.receive_maximum if asked is not None else None)
+        session.expiry_check_at = 0.0  # what waits may have to go sooner than before
 
     def limit_anew(self, limits: LimitTable, now: float) -> None:
         """The limits of clients have changed. What a client was told in its CONNACK holds until it connects again."""
@@ -214,6 +226,7 @@ class Sessions:
             self.end(session, now)
             return
         session.ends_at = now + session.lifetime_s
+        self._targets.disconnected(session, now)
         self._journal.session(session)
         if session.ends_at != math.inf:
             self._timers.add(session.ends_at, "session", session.key)
@@ -236,6 +249,7 @@ class Sessions:
             for identifier in sorted(session.received):
                 self._journal.forget_received(session, identifier)
             self._journal.forget_session(session)
+            self._targets.forget(session)
         session.received.clear()
         self.past.add(session.accounts)
         if self.by_key.get(session.key) is session:
@@ -268,3 +282,5 @@ class Sessions:
         for identifier in sorted(session.received):
             self._journal.forget_received(session, identifier)
         self._journal.forget_session(session)
+        self._targets.forget(session)
+        session.monitor = None

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SNAPSHOT_VERSION", "decode_state", "encode_state", "pieces_of", "records_of"]
 
-SNAPSHOT_VERSION: Final = 4
+SNAPSHOT_VERSION: Final = 5
 """Changes with every change of the format: an older broker must not take what it would misread."""
 
 _MAGIC: Final = b"surecast broker\0"

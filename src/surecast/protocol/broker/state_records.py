@@ -3,7 +3,7 @@
 Of the durable state, written by the journal as it changes and by a snapshot as it is:
 
     m NUMBER             a message
-    s SESSION            a session, by its key (user and client identifier)
+    s SESSION            a session, by its key (user and client identifier), with what was seen of its client
     f SESSION FILTER     a subscription of it
     q SESSION SEQUENCE   a message queued for it
     p SESSION IDENTIFIER a QoS 2 message that it sent and did not release
@@ -37,7 +37,11 @@ from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.broker_settings import OVERFLOWS
 from surecast.protocol.broker.limits import Limits
 from surecast.protocol.broker.message import Delivery, Message, text_field
+from surecast.protocol.broker.period_monitor import Estimates, PeriodMoments, PeriodMonitor
+from surecast.protocol.broker.response_target import POLICIES, Decision, ResponseTarget
 from surecast.protocol.broker.session import Session, SessionWill, Subscription, split_key
+from surecast.protocol.broker.target_results import TargetResults
+from surecast.protocol.broker.target_state import TargetState
 from surecast.protocol.codec import (
     BOOL,
     F64,
@@ -50,9 +54,11 @@ from surecast.protocol.codec import (
     U64,
     Layout,
     choice,
+    many,
     numbers,
     optional,
     pairs,
+    sized,
 )
 from surecast.protocol.filters import Filter, parse
 
@@ -60,9 +66,11 @@ __all__ = [
     "ACCOUNTS",
     "APPOINTMENT",
     "BROKER",
+    "DECISION",
     "FILED",
     "LIMITS",
     "RUNNING_SESSION",
+    "TARGET",
     "Appointment",
     "BrokerRow",
     "Filed",
@@ -174,9 +182,6 @@ class Appointment(NamedTuple):
     is_planned: bool
 
 
-_SESSION: Final[Layout[Any]] = Layout(
-    "session", dict, lifetime_s=F64, ends_at=F64, next_identifier=U16, user=TEXT, listener=TEXT, address=TEXT
-)
 _SUBSCRIPTION: Final = Layout(
     "subscription",
     _StoredSubscription,
@@ -190,6 +195,101 @@ _SUBSCRIPTION: Final = Layout(
 )
 _WILL: Final = Layout("will", _StoredWill, message=U64, due_at=F64, delay_s=U32, lifetime_s=F64, interval_s=F64)
 _REQUEST: Final = Layout("request", _StoredRequest, used_at=F64, highest=U64, outcomes=REST)
+TARGET: Final = Layout(
+    "target",
+    ResponseTarget,
+    time_s=F64,
+    quantile=F64,
+    success_min=F64,
+    policy=choice(POLICIES),
+    is_required=BOOL,
+)
+DECISION: Final = Layout(
+    "decision",
+    Decision,
+    policy=TEXT,
+    join_probability=F64,
+    join_threshold=F64,
+    queue_messages_max=U64,
+    queue_lifetime_s=F64,
+    response_s=F64,
+    response_high_s=F64,
+    success=F64,
+    success_low=F64,
+    is_met=BOOL,
+    reason=TEXT,
+)
+_MOMENTS: Final = Layout("moments", PeriodMoments, seen=F64, mean_s=F64, second=F64, third=F64)
+_ESTIMATES: Final = Layout(
+    "estimates",
+    Estimates,
+    on=_MOMENTS,
+    off=_MOMENTS,
+    arrival_per_s=F64,
+    arrived=F64,
+    service_per_s=F64,
+    served=F64,
+)
+_RESULTS: Final = Layout(
+    "results",
+    TargetResults,
+    delivered_count=U64,
+    response_sum_s=F64,
+    histogram=many(U64, make=list),
+    cycle_count=F64,
+    cycle_sum=F64,
+    cycles=F64,
+    counts=F64,
+    sums=F64,
+    count_squares=F64,
+    products=F64,
+    sum_squares=F64,
+)
+_MONITOR: Final = Layout(
+    "monitor",
+    PeriodMonitor,
+    is_connected=BOOL,
+    changed_at=F64,
+    on_count=F64,
+    on_sum=F64,
+    on_squares=F64,
+    on_cubes=F64,
+    off_count=F64,
+    off_sum=F64,
+    off_squares=F64,
+    off_cubes=F64,
+    arrived=F64,
+    watched_s=F64,
+    served=F64,
+    busy_s=F64,
+    busy_since=F64,
+    matched_before=U64,
+)
+_TARGET_STATE: Final = Layout(
+    "target state",
+    TargetState,
+    target=TARGET,
+    is_own=BOOL,
+    revision=U64,
+    decided=U64,
+    decision=DECISION,
+    basis=optional(_ESTIMATES),
+    connection=U64,
+    packet=sized(),
+    results=_RESULTS,
+)
+_SESSION: Final[Layout[Any]] = Layout(
+    "session",
+    dict,
+    lifetime_s=F64,
+    ends_at=F64,
+    next_identifier=U16,
+    user=TEXT,
+    listener=TEXT,
+    address=TEXT,
+    monitor=optional(_MONITOR),
+    target=optional(_TARGET_STATE),
+)
 ACCOUNTS: Final = Layout(
     "accounts", Accounts, matched=U64, delivered=U64, expired=U64, dropped=pairs(TEXT, U64, is_sorted=True)
 )
@@ -207,6 +307,9 @@ LIMITS: Final = Layout(
     join_probability=F64,
     join_threshold=F64,
     queue_lifetime_s=F64,
+    response_target=optional(TARGET),
+    connected_prior_s=F64,
+    disconnected_prior_s=F64,
 )
 RUNNING_SESSION: Final[Layout[Any]] = Layout(
     "session",
@@ -296,6 +399,7 @@ def read_session(key: bytes, value: bytes) -> Session:
     session = Session(split_key(name)[1], 0, fields["lifetime_s"], fields["user"])
     session.ends_at, session.next_identifier = fields["ends_at"], fields["next_identifier"]
     session.listener, session.address = fields["listener"], fields["address"]
+    session.monitor, session.target = fields["monitor"], fields["target"]
     return session
 
 

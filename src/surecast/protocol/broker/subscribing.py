@@ -19,6 +19,7 @@ from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.broker.state_journal import Journal
 from surecast.protocol.filters import Filter, parse
 from surecast.protocol.mqtt import (
+    NO_PROPERTIES,
     V5,
     V31,
     V311,
@@ -66,8 +67,15 @@ class Subscribing:
         self._observer = observer
         self._authorise = authorise
 
-    def subscribe(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> None:
-        """Takes a SUBSCRIBE: first the answer, then the retained messages."""
+    def subscribe(
+        self,
+        connection: Connection,
+        session: Session,
+        packet: Subscribe,
+        now: float,
+        explained: Properties = NO_PROPERTIES,
+    ) -> None:
+        """Takes a SUBSCRIBE: first the answer, with what is to be explained in it, then the retained messages."""
         try:
             content, text = _content_filter(packet.properties)
         except ConfigurationError as error:
@@ -85,9 +93,13 @@ class Subscribing:
         if connection.connect is not None and connection.connect.version == V31:
             # It has no code for a failure; as with Mosquitto, the client is told that all is well, and gets nothing.
             reasons_given = [ReasonCode(request.qos) for request in packet.subscriptions]
-        self._answer(connection, Suback(packet.packet_id, tuple(reasons_given)))
+        self._answer(connection, Suback(packet.packet_id, tuple(reasons_given)), explained=explained)
         if wanted and len(self._retained):
             self._send_retained(connection, session, wanted, now)
+
+    def refuse(self, connection: Connection, packet: Subscribe, reason: ReasonCode, explained: Properties) -> None:
+        """Refuses all of a SUBSCRIBE, and says why."""
+        self._answer(connection, Suback(packet.packet_id, (reason,) * len(packet.subscriptions)), explained=explained)
 
     def _send_retained(self, connection: Connection, session: Session, wanted: list[Subscription], now: float) -> None:
         """Sends the retained messages of new subscriptions; those of QoS 0 as far as a connection may be behind.
@@ -179,14 +191,18 @@ class Subscribing:
         return self._routes.quotas.full_for_subscription(session)
 
     @staticmethod
-    def _answer(connection: Connection, packet: Suback | Unsuback, text: str = "") -> None:
+    def _answer(
+        connection: Connection, packet: Suback | Unsuback, text: str = "", explained: Properties = NO_PROPERTIES
+    ) -> None:
         """Sends an answer, with an explanation where the client wants one and takes a packet as large."""
         version, limit = V5 if connection.version_5 else V311, connection.packet_bytes_max
         data = encode(packet, version)
         if len(data) > limit:
             raise ViolationError(ReasonCode.PACKET_TOO_LARGE, "the answer is larger than the client's largest packet")
-        if text and connection.explains and version == V5:
-            longer = encode(replace(packet, properties=Properties(reason_string=text[:1_000])), version)
+        if text:
+            explained = Properties(reason_string=text[:1_000])
+        if explained and connection.explains and version == V5:
+            longer = encode(replace(packet, properties=explained), version)
             data = longer if len(longer) <= limit else data
         connection.out.append(data)
 

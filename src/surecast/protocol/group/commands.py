@@ -13,15 +13,19 @@ from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from surecast.protocol.codec import Layout, sized
+from surecast.protocol.broker.response_target import Decision
+from surecast.protocol.broker.state_records import DECISION
+from surecast.protocol.codec import TEXT, U64, Layout, sized
 from surecast.protocol.mqtt import AckBatch, Packet, PublishBatch
 from surecast.protocol.mqtt.batches import join
 
 __all__ = [
     "BATCH_ITEM",
+    "DECIDED",
     "ENTRY",
     "HEAD",
     "ITEM",
+    "Decided",
     "Decoded",
     "Entry",
     "Happening",
@@ -88,6 +92,8 @@ class Item(IntEnum):
     """A part of a backup, with which a new group is to begin."""
     RELEASE = 14
     """A client of another connection may enter: all that this replica had of it is in the log, or will never be."""
+    DECISION = 17
+    """How the response target of a session is kept from now on."""
     BATCH = 16
     """Messages of clients to one topic: as PACKETS, with what saves others to find out where each ends. (15 was such an
     item before 0.1.0.)"""
@@ -106,6 +112,17 @@ class Entry:
     connect: bytes
     client: str = ""
 
+
+class Decided(NamedTuple):
+    """A decision for the target of a session, which is named by its key, and the revision that it answers."""
+
+    key: str
+    revision: int
+    decision: Decision
+
+
+DECIDED: Final = Layout("decided", Decided, key=TEXT, revision=U64, decision=DECISION)
+"""The data of a DECISION item."""
 
 ENTRY: Final = Layout(
     "entry",

@@ -23,6 +23,7 @@ from surecast.protocol.broker.snapshot import decode_state, pieces_of, records_o
 from surecast.protocol.group.application import Application, Publication
 from surecast.protocol.group.backup import Parts
 from surecast.protocol.group.commands import (
+    DECIDED,
     ENTRY,
     HEAD,
     ITEM,
@@ -126,6 +127,7 @@ class GroupMachine:
             Item.TICK: self._nothing,
             Item.RESTORE: self._take_backup,
             Item.RELEASE: self._release,
+            Item.DECISION: self._decide,
         }
         self._reset()
 
@@ -416,6 +418,10 @@ class GroupMachine:
     def _set_limits(self, source: _Source, number: int, data: bytes, now: float) -> None:
         if data != self.rules.limits:
             self.rules.use_limits(data, self.broker, now)
+
+    def _decide(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        key, revision, decision = DECIDED.decode(data)
+        self.broker.deciding.decide(key, revision, decision, now)
 
     def _system(self, source: _Source, number: int, data: bytes, now: float) -> None:
         publish_system_topics(self.broker, self._version, now)
