@@ -1,7 +1,7 @@
 """Overlays of brokers side by side: chains of 1, 3 and 5 brokers, and a diamond.
 
     python -m benchmarks.overlay --json rows.json             everything: run it again until it says that it is complete
-    python -m benchmarks.overlay throughput delay             some of it: throughput, delay, recovery, fail-over
+    python -m benchmarks.overlay throughput delay    some of it: throughput, delay, recovery, retained, fail-over
     python -m benchmarks.overlay --quick                      short rounds
     python -m benchmarks.overlay --report rows.json           tables of an earlier run
 
@@ -24,13 +24,13 @@ from pathlib import Path
 if __package__ in (None, ""):
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from benchmarks.overlay import failover, flow, recovery
+from benchmarks.overlay import failover, flow, recovery, retained
 from benchmarks.overlay.contestants import NAMES
 from benchmarks.overlay.report import report, unsound
 from benchmarks.overlay.rows import Book
 from benchmarks.overlay.systems import Overlay, prefer
 
-_EXPERIMENTS = ("throughput", "delay", "recovery", "fail-over")
+_EXPERIMENTS = ("throughput", "delay", "recovery", "retained", "fail-over")
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -43,6 +43,9 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--faults", type=int, default=50, help="kills, and freezes, of every contestant (50)")
     parser.add_argument(
         "--filters", type=int, nargs="*", default=[10_000, 100_000], help="filters that are recovered (10000 100000)"
+    )
+    parser.add_argument(
+        "--topics", type=int, nargs="*", default=[100_000], help="retained messages that are compared (100000)"
     )
     parser.add_argument("--systems", nargs="*", default=[], choices=NAMES, help="who takes part (all)")
     parser.add_argument("--quick", action="store_true", help="half a second, two rounds, two faults, 1,000 filters")
@@ -60,6 +63,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error(f"there is no file {options.report}")
     if options.quick:
         options.seconds, options.rounds, options.faults, options.filters = 0.5, 2, 2, [1_000]
+        options.topics = [1_000]
     return options
 
 
@@ -69,6 +73,8 @@ def measure(options: argparse.Namespace, book: Book) -> int:
     for name in options.experiments or _EXPERIMENTS:
         if name == "recovery":
             wanted = recovery.tasks(options.rounds, options.filters, options.systems)
+        elif name == "retained":
+            wanted = retained.tasks(options.rounds, options.topics, options.systems)
         elif name == "fail-over":
             wanted = failover.tasks(options.faults, options.systems)
         else:
@@ -81,6 +87,8 @@ def measure(options: argparse.Namespace, book: Book) -> int:
         with tempfile.TemporaryDirectory(dir=options.folder) as place:
             if name == "recovery":
                 recovery.measure(book, wanted, Path(place))
+            elif name == "retained":
+                retained.measure(book, wanted, Path(place))
             elif name == "fail-over":
                 failover.measure(book, wanted, Path(place))
             else:

@@ -20,6 +20,7 @@ def report(rows: Sequence[Row]) -> None:
         ("throughput", _throughput),
         ("delay", _delay),
         ("recovery", _recovery),
+        ("retained", _retained),
         ("fail-over", _fail_over),
     ):
         found = pick(rows, experiment=name)
@@ -128,6 +129,22 @@ def _recovery(rows: Sequence[Row]) -> None:
             lines.append([kind, system, *figures])
     head = ["new filters work after, ms", "kB on the link", "processor ms", "connection after, ms", "first time, s"]
     table(["", "", *head], lines)
+
+
+def _retained(rows: Sequence[Row]) -> None:
+    print("A partition in which topics were overwritten at both ends, until both retain the same again\n")
+    lines = []
+    for kind in sorted(_names(rows, "kind"), key=lambda kind: [int(each) for each in kind.split()[::2]]):
+        some = pick(rows, kind=kind)
+        figures = (
+            show(median(some, "converged_s"), ",.2f"),
+            show(median(some, "bytes") / 1e3, ",.1f"),
+            show(median(some, "cpu_s"), ",.2f"),
+            show(max(row["repeated"] for row in some), ",d"),
+            f"{len(some)}",
+        )
+        lines.append([kind, *figures])
+    table(["", "s after the connection", "kB on the link", "processor s", "repeated (most)", "rounds"], lines)
 
 
 def _fail_over(rows: Sequence[Row]) -> None:

@@ -50,14 +50,14 @@ class SurecastOverlay(Overlay):
     fail_over_qos = 2
     suspects_after_s = 0.5
 
-    def __init__(self, name: str, topology: Topology, folder: Path, core: int | None):
+    def __init__(self, name: str, topology: Topology, folder: Path, core: int | None, **settings: Any):
         self.name = name
         scheme, durability = SCHEMES[name]
         self.promise = _PROMISES[scheme]
         super().__init__(topology, folder, core)
         plan = OverlayPlan(topology.brokers, topology.links, (Tree(topology.tree, scheme),))
         self._file = self.folder / "overlay.yaml"
-        options = {"durability": durability, "limits": _LIMITS, "log": {"level": "warning"}}
+        options = {"durability": durability, "limits": _LIMITS, "log": {"level": "warning"}, **settings}
         overlay = write_overlay(self._file, "bench", plan, options=options)
         for broker in topology.brokers:
             self.ports[broker] = int(overlay.mqtt_address(broker).rpartition(":")[2])
