@@ -150,6 +150,8 @@ def print_accounts(answers: Answers, cut: Mapping[str, Any]) -> None:
             if reasons:
                 text = ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
                 _say(f"dropped from {name} to {hop['neighbour']}: {text}")
+        if answer.get("unclaimed"):
+            _say(f"dropped at {name}, as no member of the shared subscription is left: {answer['unclaimed']:,}")
     _print_cut(cut)
 
 

@@ -55,8 +55,10 @@ class Clients:
         self._overlay = overlay
         self._clients: list[paho.Client] = []
 
-    def connect(self, broker: str, name: str, *, clean: bool = False) -> paho.Client:
+    def connect(self, broker: str, name: str, *, clean: bool = False, will: str = "") -> paho.Client:
         client = paho.Client(CallbackAPIVersion.VERSION2, client_id=name, clean_session=clean)
+        if will:
+            client.will_set(will, b"gone", 1)
         client.reconnect_delay_set(1, 1)
         host, _, port = self._overlay.file.mqtt_address(broker).rpartition(":")
         client.connect(host, int(port))

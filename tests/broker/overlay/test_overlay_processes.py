@@ -281,3 +281,66 @@ def test_a_subscriber_anywhere_sees_the_latest_retained_message_whatever_failed(
     assert sorted(watching.got[20:])[0] == ("lamp/3", b"off", 1)
     time.sleep(0.5)
     assert len(watching.got) == 23
+
+
+def test_each_message_of_a_shared_subscription_goes_to_one_member_whichever_broker_fails(start: Start) -> None:
+    overlay, clients = start(plan_for(CHAIN, "buffering"))
+    members = {home: clients.subscribe(home, f"m-{home}", "$share/workers/jobs/#", 2) for home in ("b1", "b3")}
+    until(lambda: overlay.ask("b2", "/routes")["members"] == 2, "both members at b2")
+    until(lambda: overlay.ask("b1", "/routes")["members"] == 2, "both members at b1")
+    publishers = [clients.publish("b1", "p"), clients.publish("b2", "q")]
+
+    def publish(begin: int, stop: int) -> None:
+        for number in range(begin, stop):
+            publishers[number % 2].publish(f"jobs/{number % 5}", b"%d" % number, 2)
+
+    def served() -> list[bytes]:
+        return sorted((payload for member in members.values() for payload in member.payloads()), key=int)
+
+    publish(0, 200)
+    until(lambda: len(served()) == 200, "the jobs at both members")
+    assert min(len(member.got) for member in members.values()) > 50
+    overlay.kill("b3")
+    until(lambda: not is_up(overlay, "b2", "b3"), "b2 notices it")
+    publish(200, 300)
+    for publisher in publishers:
+        publisher.finish()
+    until(lambda: len(served()) == 300, "the jobs at the member that is left")
+    overlay.start("b3")
+    until(lambda: is_up(overlay, "b2", "b3"), "b3 is back")
+    publish(300, 400)
+    until(lambda: len(served()) == 400, "the jobs at both members")
+    assert served() == [b"%d" % number for number in range(400)]
+    assert balanced(overlay) == []
+
+
+def test_what_a_member_that_leaves_has_not_acknowledged_goes_to_a_member_at_another_broker(start: Start) -> None:
+    overlay, clients = start(plan_for(CHAIN, "none"))
+    leaving = clients.connect("b1", "leaving", clean=True)
+    leaving.manual_ack_set(True)
+    got = Subscriber(leaving, "$share/workers/jobs", 1)
+    until(lambda: overlay.ask("b3", "/routes")["members"] == 1, "the member at b3")
+    publisher = clients.publish("b3", "p")
+    for number in range(20):
+        publisher.publish("jobs", b"%d" % number, 1)
+    until(lambda: len(got.got) == 20, "the jobs at the member that leaves")
+    staying = clients.subscribe("b2", "staying", "$share/workers/jobs", 1)
+    until(lambda: overlay.ask("b1", "/routes")["members"] == 2, "the other member at b1")
+    leaving.disconnect()
+    until(lambda: len(staying.got) == 20, "the jobs at the member that stays")
+    assert staying.payloads() == [b"%d" % number for number in range(20)]
+    assert overlay.ask("b1", "/accounts")["unclaimed"] == 0
+
+
+def test_the_will_of_a_client_whose_broker_is_killed_reaches_subscribers_elsewhere(start: Start) -> None:
+    overlay, clients = start(plan_for(CHAIN, "none"))
+    watch = clients.subscribe("b3", "watch", "gone/#", 1)
+    until(lambda: announced(overlay, "b1", "b2") == ["gone/# at QoS 1"], "demand at b1")
+    clients.connect("b1", "ann", clean=True, will="gone/ann")
+    overlay.kill("b1")
+    until(lambda: not is_up(overlay, "b2", "b1"), "b2 notices it")
+    assert watch.got == []
+    overlay.start("b1")
+    until(lambda: watch.got, "the will")
+    time.sleep(0.5)
+    assert watch.payloads() == [b"gone"]

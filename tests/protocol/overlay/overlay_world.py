@@ -115,13 +115,14 @@ class World:
         machine = self.machines[name]
         node = machine.node
         assert node is not None
+        deliveries = self._deliveries(name)
         for key, record in node.journal:
             if record is None:
                 machine.disk.pop(key, None)
             else:
                 machine.disk[key] = record
         node.journal.clear()
-        for batch in node.take_deliveries():
+        for batch in deliveries:
             for n in range(batch.count):
                 machine.delivered.setdefault(batch.first.plus(n), []).append(machine.incarnation)
                 machine.order.append(batch.first.plus(n))
@@ -132,6 +133,12 @@ class World:
             wire = self.wires[name, hop]
             if wire is not None:
                 wire.extend(written)
+
+    def _deliveries(self, name: str) -> list[EventBatch]:
+        """Returns what has come for the broker's own clients."""
+        node = self.machines[name].node
+        assert node is not None
+        return node.take_deliveries()
 
     def crash(self, name: str) -> None:
         self.machines[name].node = None

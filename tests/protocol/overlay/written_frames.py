@@ -7,7 +7,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from surecast.protocol.demand import DemandBucket, DemandChange, DemandHashes, DemandUpdate, JointFilter, Subscription
+from surecast.protocol.demand import (
+    DemandBucket,
+    DemandChange,
+    DemandHashes,
+    DemandUpdate,
+    JointFilter,
+    Members,
+    Subscription,
+)
 from surecast.protocol.filters import Filter, above, at_most, between, equals
 from surecast.protocol.link import LinkAck, LinkHello, NumberedFrame, SessionName
 from surecast.protocol.mqtt import PublishBatch, encode_publish
@@ -73,6 +81,13 @@ RUNS = st.lists(
 ).map(MessageRun.of)
 
 
+SHARED = st.just(()) | st.tuples(
+    st.builds("$share/{}/{}".format, NAMES.filter(lambda name: not set("+#/") & set(name)), FILTERS), NAMES,
+    st.integers(0, 16),
+)  # fmt: skip
+"""What events for a member of a shared subscription have more; nothing for others."""
+
+
 @st.composite
 def events(draw: Any) -> Events:
     topic = draw(TOPICS)
@@ -86,7 +101,7 @@ def events(draw: Any) -> Events:
     stamp = draw(st.sampled_from((0, 1, 1 << 62))) if not isinstance(body, PublishBatch) else 0
     batch = EventBatch(
         first, count, topic, draw(TIMES), expires_s, qos, attributes, body, publisher, names, stamp,
-        bool(stamp) and draw(st.booleans()),
+        bool(stamp) and draw(st.booleans()), *(draw(SHARED) if not stamp else ()),
     )  # fmt: skip
     return Events(draw(st.integers(0, 15)), batch, draw(st.just("") | NAMES))
 
@@ -94,7 +109,10 @@ def events(draw: Any) -> Events:
 CONTENTS = st.sampled_from(
     (Filter(), Filter(None, {"p": above(5)}), Filter(None, {"p": between(2, 7.5), "stock": equals('a "quoted" one')}))
 ) | st.builds(lambda name, number: Filter(None, {name: at_most(number)}), NAMES, st.floats(-1e300, 1e300))
-JOINTS = st.builds(JointFilter, FILTERS, CONTENTS, st.sampled_from((0, 1, 2)))
+SHARES = st.text(st.characters(exclude_characters="+#/\0", exclude_categories=["Cs"]), min_size=1, max_size=8)
+U32 = st.integers(0, (1 << 32) - 1)
+MEMBERS = st.none() | st.builds(Members, SHARES, NAMES, U32.map(lambda count: count | 1), U32)
+JOINTS = st.builds(JointFilter, FILTERS, CONTENTS, st.sampled_from((0, 1, 2)), MEMBERS)
 MANY = st.lists(JOINTS, max_size=4).map(tuple)
 TREES = st.integers(0, 255)
 SUMS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 4095), U64), max_size=5).map(tuple)

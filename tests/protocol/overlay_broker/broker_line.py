@@ -99,6 +99,14 @@ class BrokerLine:
             connection.close(self.now)
         self.run()
 
+    def crash(self, name: str) -> None:
+        """Kills a broker; its neighbours notice it, and its disk stays."""
+        for link in [link for link in self.wires if name in link]:
+            ends = self.wires.pop(link)
+            ends[link[0] == name].close(self.now)
+        del self.brokers[name]
+        self.run()
+
     def commit(self, name: str) -> None:
         for key, value in self.brokers[name].core.take_journal():
             if value is None:
@@ -123,5 +131,6 @@ class BrokerLine:
     def wait(self, seconds: float) -> None:
         self.now += seconds
         for broker in self.brokers.values():
+            broker.core.tick(self.now)
             broker.tick(self.now)
         self.run()

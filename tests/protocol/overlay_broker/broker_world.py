@@ -57,13 +57,16 @@ class Client:
         self._decoder = PacketDecoder(version=self.version, side="client")
         self.is_ready = False
         self.connection = core.open(Origin(peer=self.name), now)
-        properties = Properties(session_expiry_s=1_000_000) if self.version == V5 else Properties()
+        properties = Properties()
+        if self.version == V5:
+            properties = Properties(session_expiry_s=1_000_000, receive_maximum=self.receive_maximum)
         hello = Connect(
             self.name, self.version != V311 and not self._lasts, 0, properties=properties, version=self.version
         )
         self.send(machine, encode(hello, self.version), now)
 
     _lasts = True
+    receive_maximum: int | None = None
 
     def send(self, machine: Machine, data: bytes, now: float) -> None:
         assert machine.core is not None

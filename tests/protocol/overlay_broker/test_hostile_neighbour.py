@@ -12,7 +12,7 @@ from tests.protocol.overlay_broker.broker_line import BrokerLine, LineClient
 from tests.protocol.overlay_broker.broker_world import BrokerWorld
 
 from surecast.errors import PeerError
-from surecast.protocol.demand import DemandBucket, DemandChange, DemandHashes, DemandUpdate, JointFilter
+from surecast.protocol.demand import DemandBucket, DemandChange, DemandHashes, DemandUpdate, JointFilter, Members
 from surecast.protocol.demand.demand_table import DemandTable
 from surecast.protocol.demand.filter_hashes import DEPTH, FANOUT
 from surecast.protocol.filters import Filter, equals
@@ -25,6 +25,7 @@ from surecast.protocol.overlay.link_codec import FrameReader, write
 from surecast.protocol.overlay.link_frames import OverlayHello, Ping, Pong
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, LinkStates, NodeState
+from surecast.protocol.overlay.overlay_plan import MEMBERS
 from surecast.protocol.overlay_broker import LinkConnection
 
 SMALL = NodeSettings(window_bytes=10_000, queue_bytes_max=20_000, custody_bytes_max=50_000)
@@ -89,6 +90,15 @@ def test_a_hello_that_does_not_fit_is_refused(changes: dict[str, Any], words: st
         DemandHashes(0, "held", ((3, 65_000, 1),)),
         LinkStates((NodeState("b9", 1, 1, ()),)),
         LinkStates((NodeState("b2", 1, 1, ("b9",)),)),
+        event(share="$share/w/t", at="nobody"),
+        event(share="w/t", at="b1"),
+        event(share="$share/w/t/#/u", at="b1"),
+        DemandUpdate(MEMBERS + 1, DemandChange()),
+        DemandUpdate(MEMBERS, DemandChange(added=(JointFilter("t"),))),
+        DemandUpdate(0, DemandChange(added=(JointFilter("t", members=Members("w", "b3", 1, 0)),))),
+        DemandUpdate(MEMBERS, DemandChange(added=(JointFilter("t", members=Members("w", "nobody", 1, 0)),))),
+        DemandUpdate(MEMBERS, DemandChange(added=(JointFilter("t", members=Members("w", "b3", 0, 0)),))),
+        DemandBucket(MEMBERS, 1, (JointFilter("t"),)),
         Detoured("b2", ("b3", "b1"), "b2", event()),
         Detoured("b2", (), "b9", DemandUpdate(0, DemandChange())),
     ],

@@ -22,7 +22,8 @@ def links_of(server: OverlayServer) -> dict[str, Any]:
 
 
 def routes_of(server: OverlayServer, with_filters: bool = False) -> dict[str, Any]:
-    """Returns how many filters each neighbour has announced on each tree, and the filters too if they are wanted.
+    """Returns how many filters each neighbour has announced on each tree, and the filters too if they are wanted;
+    likewise the members of shared subscriptions at all brokers, as they are known here.
 
     `held_sum` is the sum of hashes over what the neighbour has announced, `announced_sum` over what was announced to
     it, in hexadecimal: where each equals the other at the other end, both ends of the link know the same.
@@ -45,7 +46,8 @@ def routes_of(server: OverlayServer, with_filters: bool = False) -> dict[str, An
             if with_filters:
                 route["filters"] = [str(joint) for joint in filters]
             routes.append(route)
-    return {"broker": node.name, "routes": routes}
+    members = [str(joint) for joint in node.members()]
+    return {"broker": node.name, "routes": routes, "members": members if with_filters else len(members)}
 
 
 def accounts_of(server: OverlayServer) -> dict[str, Any]:
@@ -80,6 +82,9 @@ def accounts_of(server: OverlayServer) -> dict[str, Any]:
         "too_old": accounts.too_old,
         "expired": accounts.expired,
         "refused": accounts.refused,
+        "shared": accounts.shared,
+        "handed_on": accounts.handed_on,
+        "unclaimed": accounts.unclaimed,
         "malformed": server.overlay.deliveries.malformed,
         "hops": hops,
         "problems": problems,

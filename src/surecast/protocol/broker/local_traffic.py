@@ -5,11 +5,12 @@ A broker that stands alone has none, and pays one comparison for each batch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
 from surecast.protocol.broker.message import Message
-from surecast.protocol.broker.session import Subscription
+from surecast.protocol.broker.session import Session, Subscription
 from surecast.protocol.mqtt import PublishBatch
 
 __all__ = ["LocalTraffic", "Publication"]
@@ -25,10 +26,16 @@ class Publication(NamedTuple):
 class LocalTraffic:
     """The publications and the changes of subscriptions since the last turn.
 
-    Shared subscriptions, and topics that begin with `$`, are the broker's own: they are left out.
+    Topics that begin with `$` are the broker's own: they are left out.
     """
 
     def __init__(self) -> None:
+        self.members: dict[Session, None] = {}
+        """The sessions whose shared subscriptions have changed, or whose clients have come or gone."""
+        self.left: list[tuple[str, Message]] = []
+        """The messages that members of shared subscriptions have left behind, each with the subscription as clients
+        write it, in order."""
+        self._sharing: Counter[Session] = Counter()
         self.publications: list[Publication] = []
         self.subscriptions: list[tuple[Subscription, int]] = []
         """Subscriptions that began (1) and ended (-1), in order."""
@@ -44,7 +51,19 @@ class LocalTraffic:
         if not message.topic.startswith("$"):
             self.publications.append(Publication(message.publisher, message))
 
-    def shift(self, subscription: Subscription, by: int) -> None:
-        """Notes that a subscription began or ended."""
-        if not subscription.share and not subscription.filter.startswith("$"):
+    def shift(self, session: Session, subscription: Subscription, by: int) -> None:
+        """Notes that a subscription of a session began or ended."""
+        if subscription.filter.startswith("$"):
+            return
+        if not subscription.share:
             self.subscriptions.append((subscription, by))
+            return
+        self.members[session] = None
+        self._sharing[session] += by
+        if not self._sharing[session]:
+            del self._sharing[session]
+
+    def changed(self, session: Session) -> None:
+        """Notes that the client of a session has come or gone."""
+        if session in self._sharing:
+            self.members[session] = None

@@ -296,19 +296,18 @@ class Outgoing:
         for delivery in remove_expired(session, now):
             self.leave(session, delivery, "expired", now)
 
-    def clear(self, session: Session, now: float, heir_of: Callable[[str, Message], Target | None]) -> None:
+    def clear(self, session: Session, now: float, hand_on: Callable[[str, Message, float], bool]) -> None:
         """The session ends: what it still had is dropped, or handed on to another member of a shared subscription.
 
-        A QoS 2 message that has been sent goes to nobody else [MQTT-4.8.2-5]. `heir_of` finds the member.
+        A QoS 2 message that has been sent goes to nobody else [MQTT-4.8.2-5]. `hand_on` returns whether there is one.
         """
         for delivery in (*session.inflight.values(), *session.waiting):
             reason, message = "session-ended", delivery.message
             if delivery.share and (delivery.qos == 1 or not delivery.identifier):
                 if message.expires_at <= now:
                     reason = reason if delivery.identifier else "expired"
-                elif (heir := heir_of(delivery.share, message)) is not None:
+                elif hand_on(delivery.share, message, now):
                     reason = "handed-on"
-                    self.deliver(heir, message, now)
             self.leave(session, delivery, reason, now)
         session.inflight.clear()
         session.waiting.clear()

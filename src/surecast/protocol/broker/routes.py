@@ -134,7 +134,7 @@ class Routes:
     """All subscriptions of a broker, and the routes made from them so far."""
 
     def __init__(self, settings: BrokerSettings, traffic: LocalTraffic | None = None) -> None:
-        self._traffic = traffic
+        self.traffic = traffic
         self._tree: TopicTree[Session | str, tuple[Session, Subscription] | Share] = TopicTree(
             settings.topic_levels_max, 0
         )
@@ -214,10 +214,10 @@ class Routes:
             self._file(session, subscription.content)
         if before is not None and before.content is not None:
             self._unfile(session, before.content)
-        if self._traffic is not None:
-            self._traffic.shift(subscription, 1)
+        if self.traffic is not None:
+            self.traffic.shift(session, subscription, 1)
             if before is not None:
-                self._traffic.shift(before, -1)
+                self.traffic.shift(session, before, -1)
         if subscription.share:
             key = (subscription.share, subscription.filter)
             share = self._shares.get(key)
@@ -240,6 +240,8 @@ class Routes:
 
     def changed(self, session: Session) -> None:
         """A session was connected or disconnected, or its connection became slow or fast: groups are made anew."""
+        if self.traffic is not None:
+            self.traffic.changed(session)
         for route in session.routes:
             self._scatter(route)
 
@@ -270,8 +272,12 @@ class Routes:
         """A shared subscription that has members."""
         return self._shares[name, filter]
 
+    def find_share(self, name: str, filter: str) -> Share | None:
+        """Returns a shared subscription; None where nobody is a member of it."""
+        return self._shares.get((name, filter))
+
     def next_member(self, key: str, message: Message) -> Target | None:
-        """Returns the member of a shared subscription that is to get a message, None if there is none."""
+        """Returns the member of a shared subscription that is to get a message, None if there is none here."""
         found = parse_shared(key)
         share = self._shares.get(found) if found is not None else None
         return share.pick(message, self.contents.wants) if share is not None else None
@@ -286,8 +292,8 @@ class Routes:
         self._tell_watches(subscription.filter, -1)
         if subscription.content is not None:
             self._unfile(session, subscription.content)
-        if self._traffic is not None:
-            self._traffic.shift(subscription, -1)
+        if self.traffic is not None:
+            self.traffic.shift(session, subscription, -1)
         if subscription.share:
             key = (subscription.share, subscription.filter)
             share = self._shares[key]
@@ -322,9 +328,11 @@ class Routes:
     def _make(self, topic: str) -> Route:
         by_session: dict[Session, list[Subscription]] = {}
         shares: list[Share] = []
+        # Who of a shared subscription gets a message is decided among all brokers of an overlay, once it is taken.
+        has_shares = self.traffic is None or topic.startswith("$")
         for found in self._tree.match(topic):
             if isinstance(found, Share):
-                shares.append(found)
+                shares += [found] if has_shares else []
             elif self._permits is None or self.permits(found[0], topic):
                 by_session.setdefault(found[0], []).append(found[1])
         taps = [tap for wanted, tap in self._taps if match(wanted, topic)]

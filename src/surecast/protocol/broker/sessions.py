@@ -10,6 +10,7 @@ from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.broker_settings import BrokerSettings
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.limits import Limits, LimitTable, Pace
+from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.observer import Counters, Observer
 from surecast.protocol.broker.outgoing import Outgoing
 from surecast.protocol.broker.quotas import network_of
@@ -239,7 +240,7 @@ class Sessions:
             self._wills.publish(session, now)
         subscriptions = list(session.subscriptions.values())
         self._routes.remove_all(session)
-        self._outgoing.clear(session, now, self._routes.next_member)
+        self._outgoing.clear(session, now, self._hand_on)
         if self._observer is not None:
             for subscription in subscriptions:
                 self._observer.unsubscribed(session, subscription, "session", now)
@@ -255,6 +256,19 @@ class Sessions:
         if self.by_key.get(session.key) is session:
             del self.by_key[session.key]
             self._routes.quotas.close(session)
+
+    def _hand_on(self, key: str, message: Message, now: float) -> bool:
+        """Gives a message that a member of a shared subscription leaves behind to another one; returns whether there
+        is any, or may be at other brokers."""
+        traffic = self._routes.traffic
+        if traffic is not None and not message.topic.startswith("$"):
+            traffic.left.append((key, message))
+            return True
+        heir = self._routes.next_member(key, message)
+        if heir is None:
+            return False
+        self._outgoing.deliver(heir, message, now)
+        return True
 
     def expire(self, key: str, now: float) -> None:
         """Ends a session whose time is up; nothing happens if its client came back."""

@@ -10,7 +10,8 @@
 from surecast.protocol.demand.cover_index import CoverIndex
 from surecast.protocol.demand.demand_table import DemandTable, TopicDemand
 from surecast.protocol.demand.filter_hashes import DEPTH, FANOUT, FilterHashes, Sum
-from surecast.protocol.demand.joint_filter import EVERY_CONTENT, JointFilter, joint_hull, joint_merge
+from surecast.protocol.demand.joint_filter import EVERY_CONTENT, JointFilter, Members, joint_hull, joint_merge
+from surecast.protocol.demand.member_table import MemberTable, SharedDemand
 from surecast.protocol.demand.subscriptions import Subscription, SubscriptionKey, SubscriptionRecord, Subscriptions
 from surecast.protocol.demand.summaries import (
     SUMMARIES,
@@ -47,6 +48,9 @@ __all__ = [
     "DemandUpdate",
     "FilterHashes",
     "JointFilter",
+    "MemberTable",
+    "Members",
+    "SharedDemand",
     "Subscription",
     "SubscriptionKey",
     "SubscriptionRecord",

@@ -194,10 +194,7 @@ class DemandTable:
             self._forget(joint.topic)
         wanted.holders[neighbour, joint.qos] += 1
         wanted.contents.add(joint.content, (neighbour, joint.qos))
-        for name, _ in joint.content.constraints:
-            number = self.attributes[name] = self.attributes.get(name, 0) + 1
-            if number == 1:
-                self._names = None
+        self._count_names(joint, 1)
 
     def _unfile(self, neighbour: str, joint: JointFilter) -> None:
         wanted = self._of_filter[joint.topic]
@@ -215,14 +212,19 @@ class DemandTable:
             if not wanted.contents:
                 wanted.contents = None
                 self._forget(joint.topic)
-            for name, _ in joint.content.constraints:
-                self.attributes[name] -= 1
-                if not self.attributes[name]:
-                    del self.attributes[name]
-                    self._names = None
+            self._count_names(joint, -1)
         if not (wanted.always or wanted.holders):
             del self._of_filter[joint.topic]
             self._tree.unsubscribe(joint.topic, "")
+
+    def _count_names(self, joint: JointFilter, by: int) -> None:
+        """Counts the attributes that a filter names."""
+        for name, _ in joint.content.constraints:
+            number = self.attributes[name] = self.attributes.get(name, 0) + by
+            if number in (0, by):
+                self._names = None
+            if not number:
+                del self.attributes[name]
 
     def _forget(self, topic_filter: str) -> None:
         """Forgets the demand for the topics that a filter matches; an index that only changes stays the same one."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from surecast.protocol.filters import Event, Filter, hull, merge
 from surecast.protocol.mqtt import topics
 
-__all__ = ["EVERY_CONTENT", "JointFilter", "joint_hull", "joint_merge"]
+__all__ = ["EVERY_CONTENT", "JointFilter", "Members", "joint_hull", "joint_merge"]
 
 EVERY_CONTENT: Final = Filter()
 """The content filter of a subscription that has none."""
@@ -22,10 +22,21 @@ EVERY_CONTENT: Final = Filter()
 _SAME: Final = {"+/#": "#", "/+/#": "/#"}
 
 
+class Members(NamedTuple):
+    """The members of a shared subscription at one broker with the same filter: `ready` are connected, `away` have
+    sessions that wait for their clients."""
+
+    share: str
+    home: str
+    ready: int
+    away: int
+
+
 @dataclass(slots=True)
 class JointFilter:
     """A topic filter, a content filter, and the highest QoS of the subscriptions that they stand for. Nobody changes
-    one that was made: what is found out about it is kept.
+    one that was made: what is found out about it is kept. With `members` it stands for those of a shared subscription
+    at one broker; it covers nothing else, and nothing else covers it.
 
     >>> from surecast.protocol.filters import parse
     >>> wide, narrow = JointFilter("stock/#", qos=1), JointFilter("stock/+", parse("price > 35"))
@@ -38,6 +49,7 @@ class JointFilter:
     topic: str
     content: Filter = EVERY_CONTENT
     qos: int = 0
+    members: Members | None = None
     _hash: int | None = field(default=None, init=False, compare=False, repr=False)
     _text: str | None = field(default=None, init=False, compare=False, repr=False)
     _digest: tuple[int, int] | None = field(default=None, init=False, compare=False, repr=False)
@@ -49,16 +61,16 @@ class JointFilter:
     def __hash__(self) -> int:
         value = self._hash  # tables and summaries of every broker on the way look a filter up
         if value is None:
-            value = self._hash = hash((self.topic, self.content, self.qos))
+            value = self._hash = hash((self.topic, self.content, self.qos, self.members))
         return value
 
-    def __reduce__(self) -> tuple[type[JointFilter], tuple[str, Filter, int]]:
-        return JointFilter, (self.topic, self.content, self.qos)  # hashes of text differ between processes
+    def __reduce__(self) -> tuple[type[JointFilter], tuple[str, Filter, int, Members | None]]:
+        return JointFilter, (self.topic, self.content, self.qos, self.members)  # hashes of text differ by process
 
     @property
-    def order(self) -> tuple[str, int, str]:
+    def order(self) -> tuple[Any, ...]:
         """Sorts joint filters alike everywhere, whatever the order in which they came."""
-        return (self.topic, self.qos, self.content_text)
+        return (self.topic, self.qos, self.content_text, *(self.members or ()))
 
     @property
     def content_text(self) -> str:
@@ -73,14 +85,20 @@ class JointFilter:
         """Two numbers, of 16 and 64 bits, that are the same for equal filters at all brokers."""
         digest = self._digest
         if digest is None:
-            text = f"{self.topic}\0{self.qos}\0{self.content_text}".encode("utf-8", "surrogatepass")
-            both = blake2b(text, digest_size=10).digest()
+            text = f"{self.topic}\0{self.qos}\0{self.content_text}"
+            if self.members is not None:
+                text += "".join(f"\0{part}" for part in self.members)
+            both = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=10).digest()
             digest = self._digest = int.from_bytes(both[:2], "big"), int.from_bytes(both[2:], "big")
         return digest
 
     def __str__(self) -> str:
         content = f" where {self.content_text}" if self.content_text else ""
-        return f"{self.topic}{content} at QoS {self.qos}"
+        text = f"{self.topic}{content} at QoS {self.qos}"
+        if self.members is None:
+            return text
+        share, home, ready, away = self.members
+        return f"{text}, shared in {share} by {ready} connected and {away} away at {home}"
 
     @property
     def satisfiable(self) -> bool:
@@ -97,6 +115,8 @@ class JointFilter:
 
     def covers(self, other: JointFilter) -> bool:
         """Returns whether every event that the other matches is matched, at a QoS as high."""
+        if self.members is not None or other.members is not None:
+            return self == other
         return self.qos >= other.qos and topics.covers(self.topic, other.topic) and self.content.covers(other.content)
 
 

@@ -74,7 +74,8 @@ _Outgoing: TypeAlias = list[tuple[str, DemandFrame]]
 
 
 class TreeDemand:
-    """One tree at one broker. `parent` is set where demand is announced towards a root only.
+    """One tree at one broker. `parent` is set where demand is announced towards a root only. A `table` that is new may
+    be given, in place of one that finds neighbours.
 
     >>> b1 = TreeDemand(0, {"b2": "covering"})
     >>> b2 = TreeDemand(0, {"b1": "covering", "b3": "covering"})
@@ -92,10 +93,11 @@ class TreeDemand:
         is_rooted: bool = False,
         *,
         is_advertised: bool = False,
+        table: DemandTable | None = None,
     ):
         self.tree = tree
         always = [name for name, algorithm in algorithms.items() if algorithm == FLOODING or name == parent]
-        self.table = DemandTable([LOCAL, *algorithms], always, by_topic=[LOCAL])
+        self.table = table if table is not None else DemandTable([LOCAL, *algorithms], always, by_topic=[LOCAL])
         self.changed: list[tuple[str, DemandChange]] = []
         """The changes of the table since this list was last emptied, for a caller that keeps it on disk."""
         told = [name for name, algorithm in algorithms.items() if algorithm != FLOODING]
@@ -159,6 +161,13 @@ class TreeDemand:
             return [] if neighbour in self._arounds else self._end_around(neighbour)
         self._synced[neighbour] = self._synced[neighbour] and is_resumed
         return [(neighbour, DemandHashes(self.tree, "held", (self.table.held[neighbour].root,)))]
+
+    def tell(self, neighbour: str) -> _Outgoing:
+        """Begins a comparison with a neighbour that may not know yet that there is something to compare."""
+        announced = self._announced[neighbour]
+        if not announced.size or not self._can_answer(neighbour):
+            return []
+        return [(neighbour, DemandHashes(self.tree, "announced", (announced.root,)))]
 
     def begin_around(self, hop: str, target: str) -> _Outgoing:
         """Begins a comparison with a broker that is reached around a neighbour which is down, unless one goes on."""

@@ -1,10 +1,11 @@
 """Events as bytes: one head, then the messages as they are.
 
-The head has fixed fields, then the stamp of retained events, the names (origin, attempt, topic, publisher, with
-U+0000 between them), the attributes where there are any, the further topics where there are several (how many, where
-each begins unless every packet has its own, then their names with U+0000 between them), and where each message ends if
-they are not equally long. So the receiver need not look for anything. This is written by hand, since every message
-between brokers passes it.
+The head has fixed fields, then the stamp of retained events, what events for a member of a shared subscription have
+more (how often they were handed on, the subscription and the broker, with U+0000 between them), the names (origin,
+attempt, topic, publisher, with U+0000 between them), the attributes where there are any, the further topics where there
+are several (how many, where each begins unless every packet has its own, then their names with U+0000 between them),
+and where each message ends if they are not equally long. So the receiver need not look for anything. This is written by
+hand, since every message between brokers passes it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.codec import BOOL, U16, U32, Form, Layout, many, pair, sized
 from surecast.protocol.filters import Value
 from surecast.protocol.mqtt.batches import PublishBatch
-from surecast.protocol.mqtt.topics import validate_topic_name
+from surecast.protocol.mqtt.topics import parse_shared, validate_filter, validate_topic_name
 from surecast.protocol.mqtt.wire import text_problem
 from surecast.protocol.overlay.event_bodies import MessageRun, read_publish_batch
 from surecast.protocol.overlay.event_id import EventId
@@ -36,7 +37,8 @@ _HEAD: Final = Struct(">BBBIQQddII")
 _NO_BODY, _PLAIN, _PLAIN_5, _RUN, _MIXED, _MIXED_5 = range(6)
 _MIXTURE: Final = Struct(">II")
 _STAMP: Final = Struct(">Q")
-_QOS_MASK, _IS_STAMPED, _DELETES = 6, 8, 16  # in the flags, besides the bit of equal lengths
+_SHARE: Final = Struct(">BI")
+_QOS_MASK, _IS_STAMPED, _DELETES, _IS_SHARED = 6, 8, 16, 32  # in the flags, besides the bit of equal lengths
 _STAMP_MAX: Final = 1 << 62
 _FIRST: Final = (0,)
 _KEPT_TOPIC_MAX: Final = 256
@@ -44,6 +46,7 @@ _DIGITS_MAX: Final = 310
 _EQUAL: Final = 1  # the messages are equally long
 _BODILESS_MAX: Final = 64  # events without messages cost time and no bytes
 _NAMES_KEPT_BYTES_MAX: Final = 512
+_SHARE_BYTES_MAX: Final = 1 << 17
 
 
 class _ValueForm(Form):
@@ -107,6 +110,8 @@ def event_bytes(events: Events) -> int:
     batch = events.batch
     body = batch.body
     size = _HEAD.size + len(_names(events)) + (_STAMP.size if batch.stamp else 0)
+    if batch.share:
+        size += len(_share(batch))
     if batch.attributes or batch.names is not None:
         size += 7 + sum(2 + len(name.encode()) for name in batch.names or ())
         size += sum(map(_attributes_bytes, batch.attributes))
@@ -152,11 +157,19 @@ def event_parts(events: Events) -> tuple[bytes, bytes]:
     if batch.stamp:
         is_equal |= _IS_STAMPED | _DELETES * batch.deletes
         stamp = _STAMP.pack(batch.stamp)
+    elif batch.share:
+        is_equal |= _IS_SHARED
+        stamp = _share(batch)
     head = _HEAD.pack(
         events.tree, batch.qos << 1 | is_equal, kind, batch.count, first.incarnation, first.number,
         batch.published_s, batch.expires_s, len(names), len(attributes),
     )  # fmt: skip
     return b"".join((head, stamp, names, attributes, mixture, ends)), data
+
+
+def _share(batch: EventBatch) -> bytes:
+    names = f"{batch.share}\0{batch.at}".encode()
+    return _SHARE.pack(batch.handed, len(names)) + names
 
 
 def _mixture_bytes(body: PublishBatch | MessageRun) -> int:
@@ -189,12 +202,16 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
     (tree, flags, kind, count, incarnation, number, published_s, expires_s, names_bytes,
      attributes_bytes) = _HEAD.unpack_from(data, at)  # fmt: skip
     qos, stamp = (flags & _QOS_MASK) >> 1, 0
-    if flags > 31 or qos > 2 or kind > _MIXED_5 or not 1 <= count <= (EVENTS_MAX if kind else _BODILESS_MAX):
+    share, at_broker, handed = "", "", 0
+    most = EVENTS_MAX if kind else _BODILESS_MAX
+    if flags >= 2 * _IS_SHARED or qos > 2 or kind > _MIXED_5 or not 1 <= count <= most:
         raise PeerError(f"events: {count} of the kind {kind} with the flags {flags}, which there cannot be")
     if not isfinite(published_s) or isnan(expires_s) or expires_s == -inf:
         raise PeerError(f"events: published at {published_s}, and their lifetime ends at {expires_s}")
     at += _HEAD.size
-    if flags > 5:
+    if flags & _IS_SHARED:
+        handed, share, at_broker, at = _read_share(data, at, flags)
+    elif flags > 5:
         stamp = _read_stamp(data, at, flags, kind)
         at += _STAMP.size
     attributes_at = at + names_bytes
@@ -225,7 +242,7 @@ def read_events(data: bytes, at: int, ahead_s: float = 0.0) -> Events:
         tree,
         EventBatch(
             EventId(origin, incarnation, number), count, topic, published_s - ahead_s, expires_s - ahead_s,
-            qos, attributes, body, publisher, looked_for, stamp, flags & _DELETES > 0,
+            qos, attributes, body, publisher, looked_for, stamp, flags & _DELETES > 0, share, at_broker, handed,
         ),
         attempt,
     )  # fmt: skip
@@ -239,6 +256,31 @@ def _read_stamp(data: bytes, at: int, flags: int, kind: int) -> int:
     if not 0 < stamp <= _STAMP_MAX:
         raise PeerError(f"events: retained with the stamp {stamp}, which is beyond all times")
     return stamp
+
+
+def _read_share(data: bytes, at: int, flags: int) -> tuple[int, str, str, int]:
+    """Returns what events for a member of a shared subscription have more, and the place behind it."""
+    begin = at + _SHARE.size
+    if flags & (_IS_STAMPED | _DELETES) or begin > len(data):
+        raise PeerError(f"events: for a shared subscription, with the flags {flags}, which there cannot be")
+    handed, size = _SHARE.unpack_from(data, at)
+    names = data[begin : begin + size]
+    if len(names) < size or size > _SHARE_BYTES_MAX:
+        raise PeerError(f"events: the name of a shared subscription of {size} bytes")
+    share, broker = _read_share_names(names)
+    return handed, share, broker, begin + size
+
+
+@lru_cache(maxsize=1_024)
+def _read_share_names(names: bytes) -> tuple[str, str]:
+    try:
+        share, broker = names.decode().split("\0")
+        if (shared := parse_shared(share)) is None:
+            raise ValueError(f"{share!r} is no shared subscription")
+        validate_filter(shared[1])
+    except (ValueError, ConfigurationError) as error:
+        raise PeerError(f"events: their shared subscription: {error}") from error
+    return share, broker
 
 
 def _read_mixture(data: bytes, at: int, count: int, topic: str) -> tuple[tuple[str, ...], tuple[int, ...], int]:

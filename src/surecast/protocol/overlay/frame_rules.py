@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Final
 
 from surecast.errors import PeerError
-from surecast.protocol.demand import DEPTH, FANOUT, Subscription
+from surecast.protocol.demand import DEPTH, FANOUT, DemandBucket, DemandFrame, DemandUpdate, JointFilter, Subscription
 from surecast.protocol.link import CONTROL
 from surecast.protocol.overlay.overlay_frames import (
     Detoured,
@@ -26,7 +26,7 @@ from surecast.protocol.overlay.overlay_frames import (
     Marker,
     UnknownFrame,
 )
-from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_plan import MEMBERS, TREES_MAX, OverlayPlan, scheme_parts
 
 __all__ = ["DETOURS", "check_frame", "lane_of"]
 
@@ -66,13 +66,13 @@ def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, 
             if frame.initiator not in plan.names:
                 raise PeerError(f"{neighbour} sent a marker of {frame.initiator}, which is no broker of the plan")
         elif not isinstance(frame, UnknownFrame):
-            tree = frame.tree - TREES_MAX if plan.has_adverts(frame.tree) else frame.tree
+            tree = plan.tree_of_plane(frame.tree) if isinstance(frame, DemandFrame) else frame.tree
             if not plan.joins(tree, receiver, neighbour):
                 raise PeerError(f"{neighbour} sent demand on tree {frame.tree}, on which it is no neighbour")
-            if isinstance(frame, Subscription):
-                _check_subscription(plan, neighbour, frame)
-            elif isinstance(frame, MapSums | MapBucket | MapEntries | MapForget):
+            if isinstance(frame, MapSums | MapBucket | MapEntries | MapForget):
                 _check_map(plan, neighbour, frame)
+            else:
+                _check_demand(plan, neighbour, frame)
         expected = lane_of(frame)
     if lane != expected:
         raise PeerError(f"{neighbour} sent a frame of lane {expected} on lane {lane}")
@@ -105,7 +105,7 @@ def _check_detour(plan: OverlayPlan, receiver: str, neighbour: str, detour: Deto
     for before, stop in pairwise(stops):
         if stop not in plan.neighbours(before):
             raise PeerError(f"{neighbour} sent a detour over {stop}, which is no neighbour of {before}")
-    if not plan.joins(frame.tree, stops[-1], detour.via):
+    if not plan.joins(plan.tree_of_plane(frame.tree), stops[-1], detour.via):
         raise PeerError(f"{neighbour} sent a detour on tree {frame.tree}, on which {detour.via} is no neighbour")
     if detour.sender not in plan.names:
         raise PeerError(f"{neighbour} sent a detour of {detour.sender}, which is no broker of the plan")
@@ -113,8 +113,26 @@ def _check_detour(plan: OverlayPlan, receiver: str, neighbour: str, detour: Deto
         if not frame.attempt:
             raise PeerError(f"{neighbour} sent a detour of assured events; a detour is at best effort")
         _check_events(plan, neighbour, frame)
-    elif isinstance(frame, Subscription):
+    else:
+        _check_demand(plan, neighbour, frame)
+
+
+def _check_demand(plan: OverlayPlan, neighbour: str, frame: DemandFrame | Subscription) -> None:
+    """Filters with members, of brokers of the plan, and others are announced apart."""
+    if isinstance(frame, Subscription):
         _check_subscription(plan, neighbour, frame)
+    filters: tuple[JointFilter, ...] = ()
+    if isinstance(frame, DemandUpdate):
+        filters = (*frame.change.removed, *frame.change.added)
+    elif isinstance(frame, DemandBucket):
+        filters = frame.filters
+    elif isinstance(frame, Subscription):
+        filters = (frame.joint,)
+    for joint in filters:
+        if (joint.members is None) is (frame.tree >= MEMBERS):
+            raise PeerError(f"{neighbour} announced {joint} under the number {frame.tree}, where it does not belong")
+        if joint.members is not None and joint.members.home not in plan.names:
+            raise PeerError(f"{neighbour} announced members at {joint.members.home}, which is no broker of the plan")
 
 
 def _check_subscription(plan: OverlayPlan, neighbour: str, frame: Subscription) -> None:
@@ -135,6 +153,8 @@ def _check_batch(plan: OverlayPlan, neighbour: str, batch: EventBatch, tree: int
     origin, _, number = batch.first
     if origin not in plan.names:
         raise PeerError(f"{neighbour} sent events of {origin}, which is no broker of the plan")
+    if batch.share and (batch.at not in plan.names or batch.stamp):
+        raise PeerError(f"{neighbour} sent events for members at {batch.at}, with the stamp {batch.stamp}")
     if batch.stamp and plan.tree_of(batch.topic) != tree:
         raise PeerError(f"{neighbour} sent a retained message to {batch.topic!r} on tree {tree}, which is not its own")
     if not 1 <= batch.count <= _BATCH_EVENTS_MAX or number < 0 or not 0 <= batch.qos <= _QOS_MAX:

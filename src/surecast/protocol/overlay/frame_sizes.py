@@ -51,6 +51,8 @@ def _filters_bytes(filters: Iterable[JointFilter]) -> int:
     size = 4
     for joint in filters:
         size += _text_bytes(joint.topic) + 3 + _text_bytes(joint.content_text)
+        if joint.members is not None:
+            size += _text_bytes(joint.members.share) + _text_bytes(joint.members.home) + 8
     return size
 
 

@@ -57,6 +57,12 @@ class NodeAccounts:
     delivered: int = 0
     unadvertised: int = 0
     """Events published on a tree with advertisements, to a topic that nobody here had advertised."""
+    shared: int = 0
+    """Events given to members of shared subscriptions, here or elsewhere: one for each subscription."""
+    handed_on: int = 0
+    """Of these, events that a broker without members any more has given to others."""
+    unclaimed: int = 0
+    """Events of shared subscriptions that were dropped: all members have gone meanwhile, or none may have them."""
     subscriptions_lost: int = 0
     """Subscriptions that were to be refreshed from end to end over a link that was down."""
     hops: dict[str, HopAccounts] = field(default_factory=dict)

@@ -6,7 +6,7 @@ broker sends its subscriptions along the whole tree again every R), as the plan 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -16,6 +16,8 @@ from surecast.protocol.demand import (
     DemandFrame,
     DemandTable,
     JointFilter,
+    MemberTable,
+    SharedDemand,
     Subscription,
     SubscriptionKey,
     SubscriptionRecord,
@@ -25,10 +27,11 @@ from surecast.protocol.demand import (
     around,
 )
 from surecast.protocol.link import CONTROL
+from surecast.protocol.mqtt.topics import parse_shared
 from surecast.protocol.overlay.node_accounts import NodeAccounts
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
 from surecast.protocol.overlay.overlay_frames import Detoured
-from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_plan import MEMBERS, TREES_MAX, OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
 
 __all__ = ["DISK_KINDS", "NodeDemand"]
@@ -76,6 +79,10 @@ class NodeDemand:
             if tree.advertisements
         }
         """Advertisements behind each link, on trees that have them: they travel as demand does, to all."""
+        self._members: dict[int, TreeDemand] = {}
+        """The members of shared subscriptions on each tree where there are any; they are known everywhere."""
+        self._member_tables: dict[int, MemberTable] = {}
+        self._has_settled = False
         self._nearer = tuple(plan.ancestors(number, name) for number in range(len(plan.trees)))
         self._tables = {number: demand.table for number, demand in self._trees.items()}
         self._arounds: dict[tuple[int, str, str], str] = {}
@@ -89,7 +96,27 @@ class NodeDemand:
         self._keep(tree)
         return self._subscriptions[tree].table.find(topic)
 
-    def takers(self, tree: int, topic: str) -> Container[str] | None:
+    def has_members(self, tree: int) -> bool:
+        """Returns whether there are shared subscriptions on a tree."""
+        return tree in self._members
+
+    def members(self) -> list[JointFilter]:
+        """Returns the members of shared subscriptions that are known, here and elsewhere, sorted."""
+        known = {joint: None for table in self._member_tables.values() for joint in table.members()}
+        return sorted(known, key=lambda joint: joint.order)
+
+    def shared(self, tree: int, topic: str) -> list[SharedDemand]:
+        """Returns the shared subscriptions that want events of a topic."""
+        members = self._member_tables.get(tree)
+        return members.shared(topic) if members is not None else []
+
+    def shared_by(self, tree: int, key: str) -> SharedDemand | None:
+        """Returns a shared subscription by its filter as clients write it; None where nobody is known to be one of its
+        members."""
+        parsed, members = parse_shared(key), self._member_tables.get(tree)
+        return members.get(*parsed) if parsed is not None and members is not None else None
+
+    def takers(self, tree: int, topic: str) -> Mapping[str, int] | None:
         """Returns the neighbours to which events of a topic may go; None where that may be any of the tree."""
         wanted = self._trees[tree].table.find(topic) if tree in self._trees else None
         return None if wanted is None or wanted.conditional else wanted.always
@@ -117,7 +144,11 @@ class NodeDemand:
 
     def attributes(self, tree: int) -> tuple[str, ...] | None:
         """Returns the names of attributes that some filter on a tree asks for; None where others may farther on."""
-        return self._table(tree).names
+        names = self._table(tree).names
+        members = self._member_tables.get(tree)
+        if names is None or members is None or members.has_all(names):
+            return names
+        return tuple(sorted({*names, *members.attributes}))
 
     def has_all(self, tree: int, names: tuple[str, ...]) -> bool:
         """Returns whether the filters on a tree name no other attributes than these."""
@@ -135,6 +166,15 @@ class NodeDemand:
                 self._tell(number, self._trees[number].local(*mine))
             else:
                 self._spread(number, self._subscriptions[number].local(*mine))
+
+    def change_members(self, added: Sequence[JointFilter], removed: Sequence[JointFilter]) -> None:
+        """Takes in a change of the members that shared subscriptions have among the broker's own clients."""
+        for number in range(len(self._plan.trees)):
+            mine = [
+                [joint for joint in each if number in self._plan.trees_for(joint.topic)] for each in (added, removed)
+            ]
+            if any(mine):
+                self._tell_members(number, self._members_of(number).local(*mine))
 
     def advertise(self, added: Iterable[JointFilter], removed: Iterable[JointFilter]) -> None:
         """Takes in a change of what the broker's own clients will publish."""
@@ -159,6 +199,8 @@ class NodeDemand:
             self.compare(neighbour, is_resumed=True)
         for number, hop, target in self._arounds:
             self._tell(number, self._trees[number].compare(around(hop, target), is_resumed=True))
+            if number in self._members and self._members[number].is_around(around(hop, target)):
+                self._tell_members(number, self._members[number].compare(around(hop, target), is_resumed=True))
         for number, subscriptions in self._subscriptions.items():
             if self._parts[number].refreshes:
                 self._spread(number, subscriptions.refresh_all())
@@ -172,10 +214,26 @@ class NodeDemand:
                 self._tell_adverts(number, self._adverts[number].compare(neighbour, is_resumed=is_resumed))
             if number in self._trees:
                 self._tell(number, self._trees[number].compare(neighbour, is_resumed=is_resumed))
+            if number in self._members:
+                self.compare_members(number, neighbour, is_resumed=is_resumed)
+
+    def compare_members(self, number: int, neighbour: str, *, is_resumed: bool) -> None:
+        """Begins to compare the members of shared subscriptions; where there are none at both ends nothing is sent."""
+        members = self._members[number]
+        frames = members.compare(neighbour, is_resumed=is_resumed)
+        is_needed = members.table.held[neighbour].size > 0  # else the other end begins if it has announced any
+        self._tell_members(number, [*(frames if is_needed else ()), *members.tell(neighbour)])
 
     def is_compared(self, neighbour: str) -> bool:
         """Returns whether the demand of a neighbour is known on all trees whose demand is compared by link."""
         return all(demand.is_compared(neighbour) for demand in self._trees.values())
+
+    @property
+    def is_known(self) -> bool:
+        """Returns whether all neighbours have told what they want since this broker was started, or the grace period is
+        over."""
+        planes = [*self._trees.values(), *self._members.values()]
+        return self._has_settled or not (self._subscriptions or any(demand.unknown for demand in planes))
 
     def settle(self) -> None:
         """Ends the grace period: comparisons are answered with what is known."""
@@ -183,6 +241,12 @@ class NodeDemand:
             self._tell_adverts(number, adverts.settle())
         for number, demand in self._trees.items():
             self._tell(number, demand.settle())
+        self._has_settled = True
+        for number, members in self._members.items():
+            self._tell_members(number, members.settle())
+            for neighbour in self._links.up():
+                if self._plan.joins(number, self.name, neighbour):
+                    self._tell_members(number, members.tell(neighbour))
 
     def receive(self, neighbour: str, frame: DemandFrame | Subscription, now: float) -> None:
         """Takes in what a neighbour wants."""
@@ -190,6 +254,8 @@ class NodeDemand:
             self._take(neighbour, frame, now)
         elif frame.tree in self._trees:
             self._tell(frame.tree, self._trees[frame.tree].receive(neighbour, frame))
+        elif (number := frame.tree - MEMBERS) >= 0:
+            self._tell_members(number, self._members_of(number).receive(neighbour, frame))
         elif (number := frame.tree - TREES_MAX) in self._adverts:
             self._tell_adverts(number, self._adverts[number].receive(neighbour, frame))
         else:
@@ -200,6 +266,11 @@ class NodeDemand:
         frame = detour.frame
         if isinstance(frame, Subscription):
             self._take(detour.via, frame, now)
+        elif (number := frame.tree - MEMBERS) >= 0:
+            members, name = self._members_of(number), around(detour.via, detour.sender)
+            if members.is_around(name):
+                assert isinstance(frame, DemandFrame)
+                self._tell_members(number, members.receive(name, frame))
         elif frame.tree in self._trees and self._trees[frame.tree].is_around(name := around(detour.via, detour.sender)):
             assert isinstance(frame, DemandFrame)
             self._tell(frame.tree, self._trees[frame.tree].receive(name, frame))
@@ -212,6 +283,8 @@ class NodeDemand:
                     for path, via in self._ways_around(number, hop):
                         self._arounds[number, hop, path[-1]] = via if path[-1] != hop else self.name
                         self._tell(number, demand.begin_around(hop, path[-1]))
+                        if number in self._members:
+                            self._tell_members(number, self._members[number].begin_around(hop, path[-1]))
 
     def restore(self, records: Mapping[tuple[Any, ...], Any], now: float) -> None:
         """Takes back what was on disk."""
@@ -228,6 +301,10 @@ class NodeDemand:
             elif parts.custody:
                 for neighbour in self._plan.tree_neighbours(number, self.name):
                     self._trees[number].restore(neighbour, demand.get((number, neighbour), ()))
+            if any(plane == number + MEMBERS for plane, _ in demand):
+                members = self._members_of(number)
+                for neighbour in self._plan.tree_neighbours(number, self.name):
+                    members.restore(neighbour, demand.get((number + MEMBERS, neighbour), ()))
 
     # Inside
 
@@ -264,14 +341,34 @@ class NodeDemand:
             void_s=timeout_s,
         )
 
+    def _members_of(self, tree: int) -> TreeDemand:
+        """Returns the members of shared subscriptions on a tree; most overlays have none, and nothing is kept."""
+        members = self._members.get(tree)
+        if members is None:
+            hops = self._plan.tree_neighbours(tree, self.name)
+            table = self._member_tables[tree] = MemberTable([LOCAL, *hops])
+            members = self._members[tree] = TreeDemand(tree + MEMBERS, dict.fromkeys(hops, "simple"), table=table)
+            if self._has_settled:
+                members.settle()
+            for number, hop, target in self._arounds:
+                if number == tree:
+                    self._tell_members(tree, members.begin_around(hop, target))
+        return members
+
     def _tell(self, tree: int, frames: list[tuple[str, DemandFrame]]) -> None:
         """Sends demand; what is for a neighbour whose session has ended is left to the comparison when it is back."""
-        demand = self._trees[tree]
+        self._send(tree, self._trees[tree], frames)
+
+    def _tell_members(self, tree: int, frames: list[tuple[str, DemandFrame]]) -> None:
+        """Sends members of shared subscriptions, in the same way."""
+        self._send(tree, self._members[tree], frames)
+
+    def _send(self, tree: int, demand: TreeDemand, frames: list[tuple[str, DemandFrame]]) -> None:
         if self._parts[tree].custody:
             for source, change in demand.changed:
                 for joint in dict.fromkeys([*change.removed, *change.added]) if source in self._links.sessions else ():
                     count = demand.table.held[source].count(joint)
-                    self._journal.append((("demand", tree, source, joint), count or None))
+                    self._journal.append((("demand", demand.tree, source, joint), count or None))
         demand.changed.clear()
         for to, frame in frames:
             hop, _, target = to.partition("\0")

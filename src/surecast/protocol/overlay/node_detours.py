@@ -12,6 +12,7 @@ from math import inf
 from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.node_accounts import HopAccounts
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
+from surecast.protocol.overlay.node_shares import NodeShares
 from surecast.protocol.overlay.overlay_frames import Detoured, Events
 from surecast.protocol.overlay.overlay_plan import SchemeParts
 from surecast.protocol.overlay.overlay_view import OverlayView
@@ -33,8 +34,10 @@ class NodeDetours:
         view: OverlayView,
         custody: Custody,
         accounts: Mapping[str, HopAccounts],
+        shares: NodeShares,
     ):
         self._name = name
+        self._shares = shares
         self._parts = parts
         self._is_used = any(each.detours for each in parts)
         self._reconnect_s = settings.reconnect_s
@@ -143,6 +146,9 @@ class NodeDetours:
         ways = self._view.detours(events.tree, hop, is_passed_over=is_passed_over)
         if hop in self._silent and (around := self._view.path_around(hop)) is not None:
             ways = [*ways, (around, self._name)]
+        batch = events.batch
+        if batch.share:  # it goes to one broker, and only who is on the way there can help
+            ways = [way for way in ways if self._shares.is_on_way(events.tree, batch.at, way[0][-1])]
         for path, via in ways:
             if path[-1] in went:
                 continue

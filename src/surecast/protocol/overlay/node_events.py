@@ -7,7 +7,9 @@ from custody, or lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from typing import Final
 
 from surecast.protocol.demand import LOCAL
@@ -20,6 +22,7 @@ from surecast.protocol.overlay.node_accounts import NodeAccounts
 from surecast.protocol.overlay.node_demand import NodeDemand
 from surecast.protocol.overlay.node_detours import NodeDetours
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
+from surecast.protocol.overlay.node_shares import HANDED_MAX, NodeShares
 from surecast.protocol.overlay.overlay_frames import EventBatch, Events, Frame, events_of
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, SchemeParts
 from surecast.protocol.overlay.retained_map import RetainedMap
@@ -47,6 +50,8 @@ class NodeEvents:
         custody: Custody,
         retained: RetainedMap,
         accounts: NodeAccounts,
+        shares: NodeShares,
+        take_ids: Callable[[int], EventId],
     ):
         self._name = name
         self._plan = plan
@@ -58,6 +63,8 @@ class NodeEvents:
         self._custody = custody
         self._retained = retained
         self._accounts = accounts
+        self._shares = shares
+        self._take_ids = take_ids
         self.overflow = LinkOverflow(settings, custody, links, accounts)
         self.again = Retransmission(settings.retransmission_interval_s)
         self.deliveries: list[EventBatch] = []
@@ -128,6 +135,43 @@ class NodeEvents:
                 if held is not None:
                     self._begin(held, now)
 
+    def share(self, tree: int, batch: EventBatch, now: float) -> None:
+        """Gives events that a client of this broker has published to one member of each shared subscription."""
+        for part in _by_topic(batch) if self._demand.has_members(tree) else ():
+            for group in self._demand.shared(tree, part.topic):
+                self.give(tree, group.key, part, now)
+
+    def give(
+        self, tree: int, share: str, batch: EventBatch, now: float, besides: str = "", *, is_again: bool = False
+    ) -> None:
+        """Gives events to one member of a shared subscription, other than at the broker `besides`; again where they
+        were given to a member that is no more."""
+        group = self._demand.shared_by(tree, share)
+        if group is None:
+            self._accounts.unclaimed += batch.count
+            return
+        own = replace(batch, first=self._take_ids(batch.count), stamp=0, deletes=False, share=share)
+        for start, stop, (home, qos) in self._shares.choose(tree, group, own, besides):
+            if not home:  # to begin with, that is an event that no member wants
+                self._accounts.unclaimed += stop - start if is_again else 0
+                continue
+            part = replace(own.part(start, stop), at=home).at_most(qos)
+            self._accounts.shared += part.count
+            if home == self._name:
+                self._deliver([part])
+                continue
+            is_assured = self._parts[tree].custody and part.qos > 0
+            events = Events(tree, part, "" if is_assured else self._name)
+            self.accept(events, LOCAL, now, frame_bytes(events))
+
+    def hand_on(self, tree: int, batch: EventBatch, now: float) -> None:
+        """Gives events to a member of a shared subscription at another broker than the one that was chosen."""
+        if batch.handed >= HANDED_MAX:
+            self._accounts.unclaimed += batch.count
+            return
+        self._accounts.handed_on += batch.count
+        self.give(tree, batch.share, replace(batch, handed=batch.handed + 1), now, batch.at, is_again=True)
+
     def _begin(self, held: HeldBatch, now: float) -> None:
         """Sends events that were just taken over to their neighbours, or around those that are down."""
         count = held.batch.count
@@ -147,6 +191,8 @@ class NodeEvents:
 
     def _route(self, tree: int, batch: EventBatch, now: float) -> list[tuple[EventBatch, Mapping[str, int]]]:
         """Runs of events with the neighbours that want them, each with its QoS; the one they came from among them."""
+        if batch.share:
+            return [(batch, self._way_to_member(tree, batch, now))]
         body = batch.body
         if body is not None and len(body.topics) > 1:
             wanted = [self._demand.find(tree, topic, now).neighbours({}) for topic in body.topics]
@@ -168,6 +214,15 @@ class NodeEvents:
             return [(batch, demand.neighbours(batch.attributes[0]))]
         each = [demand.neighbours(values) for values in batch.attributes]
         return [(batch.part(start, stop), hops) for start, stop, hops in runs_of(each)]
+
+    def _way_to_member(self, tree: int, batch: EventBatch, now: float) -> Mapping[str, int]:
+        """Returns whom events for a member of a shared subscription go to; nobody where others get them instead."""
+        if batch.at == self._name:
+            return {LOCAL: batch.qos}
+        if self._shares.is_better_elsewhere(tree, batch):
+            self.hand_on(tree, batch, now)
+            return {}
+        return {self._shares.hop(tree, batch.at): batch.qos}
 
     # To the own clients
 
@@ -315,3 +370,13 @@ class NodeEvents:
     def is_congested(self, tree: int, source: str) -> bool:
         """Returns whether events from a source may have to wait."""
         return self._links.is_congested(tree, source, lambda hop: self.is_full(hop, tree))
+
+
+def _by_topic(batch: EventBatch) -> Iterator[EventBatch]:
+    """Yields the events to each topic of a batch."""
+    body = batch.body
+    if body is None or len(body.topics) <= 1:
+        yield batch
+        return
+    for start, stop in pairwise((*body.firsts, batch.count)):
+        yield batch.part(start, stop)

@@ -10,7 +10,7 @@ from typing import Final
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.broker_settings import Overflow
-from surecast.protocol.demand import DemandBucket, DemandHashes, DemandUpdate, Subscription
+from surecast.protocol.demand import DemandBucket, DemandFrame, DemandHashes, DemandUpdate, Subscription
 from surecast.protocol.link import CONTROL, LinkSession, SessionName
 from surecast.protocol.overlay.frame_rules import DETOURS
 from surecast.protocol.overlay.frame_sizes import frame_bytes
@@ -25,7 +25,7 @@ from surecast.protocol.overlay.overlay_frames import (
     MapSums,
     Written,
 )
-from surecast.protocol.overlay.overlay_plan import TREES_MAX, OverlayPlan
+from surecast.protocol.overlay.overlay_plan import MEMBERS, TREES_MAX, OverlayPlan
 
 __all__ = ["NodeLinks", "NodeSettings", "Written"]
 
@@ -210,6 +210,8 @@ class NodeLinks:
 
 def _kind(frame: Frame) -> str:
     """The name under which a frame is counted."""
+    if isinstance(frame, DemandFrame) and frame.tree >= MEMBERS:
+        return "members"
     if isinstance(frame, DemandUpdate) and frame.tree >= TREES_MAX:
         return "advertisements"
     return _KINDS.get(type(frame), "others")

@@ -65,6 +65,9 @@ class EventBatch:
     Events that are retained have a `stamp`, that of the first; each has one more than the one before. With `deletes`
     they have no payload and clear their topic.
 
+    Events for one member of a shared subscription name it in `share`, as clients write it, and in `at` the broker that
+    has the member. They were `handed` on so often from a broker that had none any more.
+
     >>> batch = EventBatch(EventId("b1", 1, 10), 3, "stock", published_s=0.0, qos=1)
     >>> batch.part(1, 3).first.number, batch.part(1, 3).count
     (11, 2)
@@ -82,6 +85,9 @@ class EventBatch:
     names: tuple[str, ...] | None = None
     stamp: int = 0
     deletes: bool = False
+    share: str = ""
+    at: str = ""
+    handed: int = 0
 
     def part(self, start: int, stop: int) -> EventBatch:
         """Returns the events from one place up to another."""

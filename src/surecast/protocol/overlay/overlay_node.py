@@ -10,7 +10,7 @@ and ways around what has failed), both or none. A scheme belongs to a tree, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -28,6 +28,7 @@ from surecast.protocol.overlay.node_detours import NodeDetours
 from surecast.protocol.overlay.node_events import CORE, NodeEvents
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
 from surecast.protocol.overlay.node_retained import NodeRetained
+from surecast.protocol.overlay.node_shares import NodeShares
 from surecast.protocol.overlay.overlay_frames import (
     Body,
     Detoured,
@@ -98,8 +99,9 @@ class OverlayNode:
         self._demand = NodeDemand(
             name, plan, incarnation, settings, self._links, self._view, self.accounts, self.journal
         )
+        self._shares = NodeShares(name, plan, self._parts, self._demand, self._links, self._view)
         self._detours = NodeDetours(
-            name, self._parts, settings, self._links, self._view, self.custody, self.accounts.hops
+            name, self._parts, settings, self._links, self._view, self.custody, self.accounts.hops, self._shares
         )  # fmt: skip
         self.waits_with_detours = False
         """True if events that come by a detour wait until `take_detoured` is called: what came over the tree in the
@@ -108,12 +110,12 @@ class OverlayNode:
         self.cuts = AccountsCuts(name, incarnation, self._links.sessions, self.accounts, self.custody)
         self._number = 0
         self.retained = RetainedMap(
-            name, plan, self.journal, self._take_id, self._links.is_up, settings.retained_max,
+            name, plan, self.journal, self._take_ids, self._links.is_up, settings.retained_max,
             settings.retained_bytes_max,
         )  # fmt: skip
         self._events = NodeEvents(
             name, plan, self._parts, settings, self._links, self._demand, self._detours, self.custody, self.retained,
-            self.accounts,
+            self.accounts, self._shares, self._take_ids,
         )  # fmt: skip
         self._retained = NodeRetained(self.retained, self._links, self._demand, self._events)
         self._started_s = now
@@ -125,6 +127,12 @@ class OverlayNode:
     def demand(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> None:
         """Takes in a change of what the broker's own clients want: the first of them to want something, the last."""
         self._demand.change(added, removed)
+        self._end_overfull()
+
+    def demand_members(self, added: Sequence[JointFilter] = (), removed: Sequence[JointFilter] = ()) -> None:
+        """Takes in a change of the members that shared subscriptions have among the broker's own clients: joint filters
+        with `members`, of which there is one for each subscription, content and QoS."""
+        self._demand.change_members(added, removed)
         self._end_overfull()
 
     def advertise(self, added: Iterable[JointFilter] = (), removed: Iterable[JointFilter] = ()) -> None:
@@ -154,30 +162,40 @@ class OverlayNode:
         names: tuple[str, ...] | None = None,
         is_retained: bool = False,
         deletes: bool = False,
+        share: str = "",
     ) -> EventBatch | None:
         """Takes events of a client of this broker; returns them with their identity, None where it is full. Where the
         core has delivered them to the broker's own clients, they are for neighbours alone, and taken in any case.
         Events to several topics are on one tree, and `topic` is that of the first.
         `names` are the attributes that were looked for, None if all. Events that are retained, to one topic, go to all
-        brokers; with `deletes` they clear their topic."""
+        brokers; with `deletes` they clear their topic. With a `share` they go to one member of that shared
+        subscription only, because another one has left and had them."""
         tree = self.plan.tree_of(topic)
         parts = self._parts[tree]
         is_assured = parts.custody and qos > 0
         if is_assured and not is_delivered and self._events.is_congested(tree, LOCAL):
             self.accounts.refused += count
             return None
-        first = EventId(self.name, self.incarnation, self._number)
-        self._number += count
+        first = self._take_ids(count)
         stamp = self.retained.stamp(now, count) if is_retained else 0
         batch = EventBatch(
             first, count, topic, now, expires_s, qos, attributes, body, publisher, names, stamp, deletes
         )  # fmt: skip
+        if share:
+            self._events.give(tree, share, batch, now, is_again=True)
+            return batch
         self.accounts.published += count
         if not self._demand.is_advertised(tree, topic):
             self.accounts.unadvertised += count
         events = Events(tree, batch, "" if is_assured else self.name)
         self._events.accept(events, CORE if is_delivered else LOCAL, now, frame_bytes(events))
+        self._events.share(tree, batch, now)
         return batch
+
+    def hand_on(self, batch: EventBatch, now: float) -> None:
+        """Takes back events for a member of a shared subscription that none of the broker's own clients takes: another
+        broker's members get them, if there are any."""
+        self._events.hand_on(self.plan.tree_of(batch.topic), batch, now)
 
     def take_deliveries(self) -> list[EventBatch]:
         """Returns the events for the broker's own clients since the last call."""
@@ -200,8 +218,7 @@ class OverlayNode:
         for topic in topics:
             tree = self.plan.tree_of(topic)
             hops = waiting.get(tree)
-            takers = self._demand.takers(tree, topic) if hops else None
-            if hops and (takers is None or any(hop in takers for hop in hops)):
+            if hops and any(hop in hops for hop in self._takers(tree, topic)):
                 held.append(topic)
         return held
 
@@ -209,11 +226,17 @@ class OverlayNode:
         """Returns whether messages to a topic are refused, because a link that they may need has been full for too
         long."""
         tree = self.plan.tree_of(topic)
-        takers = self._demand.takers(tree, topic)
+        takers = self._takers(tree, topic)
         return self.settings.overflow == "reject" and any(
-            of == tree and (takers is None or hop in takers) and self._events.is_full(hop, tree)
-            for hop, of in self._events.overflow.since
+            of == tree and hop in takers and self._events.is_full(hop, tree) for hop, of in self._events.overflow.since
         )
+
+    def _takers(self, tree: int, topic: str) -> Collection[str]:
+        """Returns the neighbours to which events of a topic may go."""
+        takers = self._demand.takers(tree, topic)
+        if takers is None:
+            return self.plan.tree_neighbours(tree, self.name)
+        return {**takers, **self._shares.hops(tree, topic)} if self._demand.has_members(tree) else takers
 
     def attributes(self, topic: str) -> tuple[str, ...] | None:
         """Returns the names of attributes that some filter on the tree of a topic asks for; None for all."""
@@ -222,6 +245,16 @@ class OverlayNode:
     def wanted_by(self, neighbour: str, tree: int) -> list[JointFilter]:
         """Returns what a neighbour has announced on a tree, sorted."""
         return self._demand.wanted_by(neighbour, tree)
+
+    def is_heard(self, topic: str, qos: int, *, is_retained: bool) -> bool:
+        """Returns whether a message reaches all who want it elsewhere if it is published now: after a start nothing may
+        be known yet of what neighbours want, other than on disk, and what nobody wants goes nowhere."""
+        is_assured = self._parts[self.plan.tree_of(topic)].custody and qos > 0
+        return is_assured or is_retained or self._demand.is_known
+
+    def members(self) -> list[JointFilter]:
+        """Returns the members of shared subscriptions that are known, at this broker and others, sorted."""
+        return self._demand.members()
 
     def demand_sums(self, neighbour: str, tree: int) -> tuple[int, int | None]:
         """Returns sums of hashes over what a neighbour has announced on a tree, and over what was announced to it.
@@ -394,9 +427,10 @@ class OverlayNode:
             self._demand.receive(neighbour, frame, now)
             self._end_overfull()
 
-    def _take_id(self) -> EventId:
-        self._number += 1
-        return EventId(self.name, self.incarnation, self._number - 1)
+    def _take_ids(self, count: int = 1) -> EventId:
+        """Returns the identity of the first of some new events."""
+        self._number += count
+        return EventId(self.name, self.incarnation, self._number - count)
 
     def _end_overfull(self) -> None:
         """Ends the sessions of links that are down on which too much demand waits; they compare it when they are up."""

@@ -18,9 +18,11 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.demand import FLOODING, SUMMARIES
 from surecast.protocol.mqtt.topics import covers, has_wildcard, intersects
 
-__all__ = ["TREES_MAX", "OverlayPlan", "SchemeParts", "Tree", "scheme_parts"]
+__all__ = ["MEMBERS", "TREES_MAX", "OverlayPlan", "SchemeParts", "Tree", "scheme_parts"]
 
 TREES_MAX: Final = 16
+MEMBERS: Final = 2 * TREES_MAX
+"""The members of shared subscriptions of a tree are announced under a number that is so much more than the tree's."""
 
 Link = tuple[str, str]
 
@@ -129,6 +131,12 @@ class OverlayPlan:
     def has_adverts(self, plane: int) -> bool:
         """Returns whether a number is that of the advertisements of a tree: `TREES_MAX` more than the tree's."""
         return 0 <= plane - TREES_MAX < len(self.trees) and self.trees[plane - TREES_MAX].advertisements
+
+    def tree_of_plane(self, plane: int) -> int:
+        """Returns the tree whose demand, advertisements or members are announced under a number."""
+        if plane >= MEMBERS:
+            return plane - MEMBERS
+        return plane - TREES_MAX if self.has_adverts(plane) else plane
 
     def joins(self, tree: int, broker: str, other: str) -> bool:
         """Returns whether there is such a tree, and two brokers are neighbours on it."""

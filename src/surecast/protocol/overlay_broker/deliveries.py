@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from surecast.errors import PeerError
 from surecast.protocol.broker import BrokerCore
 from surecast.protocol.broker.message import Message, text_field
 from surecast.protocol.mqtt import PacketError, PacketType, PublishBatch
+from surecast.protocol.mqtt.topics import parse_shared
 from surecast.protocol.mqtt.wire import PacketReader, ReaderSettings, read_properties, variable_bytes
 from surecast.protocol.overlay.event_bodies import MessageRun
-from surecast.protocol.overlay.overlay_frames import EventBatch
+from surecast.protocol.overlay.overlay_frames import Body, EventBatch
 from surecast.protocol.overlay.unseen import runs_of
 
 __all__ = ["Deliveries"]
@@ -22,12 +24,13 @@ _SOUND_BYTES_MAX: Final = 256
 
 
 class Deliveries:
-    """Delivers events, and keeps those that are retained. Shared subscriptions, which belong to one broker, get none.
+    """Delivers events, and keeps those that are retained.
 
     `malformed` counts messages whose properties subscribers could not read: a broker far away has made them up.
     """
 
-    def __init__(self, core: BrokerCore):
+    def __init__(self, broker: str, core: BrokerCore):
+        self._broker = broker
         self._core = core
         self._sound: dict[bytes, None] = {}
         self.malformed = 0
@@ -39,6 +42,31 @@ class Deliveries:
             self._deliver_batch(body, events, now)
         elif isinstance(body, MessageRun):
             self._deliver_run(body, events, now)
+
+    def deliver_to_member(self, events: EventBatch, now: float) -> list[EventBatch]:
+        """Gives events of a shared subscription to its members, in turn; returns those that none of them takes."""
+        core, body = self._core, events.body
+        shared = parse_shared(events.share)
+        share = core.routes.find_share(*shared) if shared is not None else None
+        if share is None:
+            return [events]
+        is_taken: list[bool] = []
+        for message in self._messages(body, events):
+            target = share.pick(message, core.routes.contents.wants) if message is not None else None
+            is_taken.append(target is not None or message is None)
+            if message is None or target is None:
+                continue
+            if core.observer is not None and events.first.origin != self._broker:
+                core.observer.published(message, 1, now)
+            core.outgoing.deliver(target, message, now)
+        return [events.part(start, stop) for start, stop, taken in runs_of(is_taken) if not taken]
+
+    def _messages(self, body: Body | None, events: EventBatch) -> Iterator[Message | None]:
+        """Yields the messages of events; None for one whose properties subscribers could not read."""
+        if isinstance(body, PublishBatch):
+            yield from self._of_batch(body, events)
+        elif isinstance(body, MessageRun):
+            yield from self._of_run(body, events)
 
     def _deliver_batch(self, batch: PublishBatch, events: EventBatch, now: float) -> None:
         core, firsts = self._core, batch.firsts
@@ -55,25 +83,33 @@ class Deliveries:
                 self._deliver_singles(batch.part(begin, stop), events, now)
 
     def _deliver_singles(self, batch: PublishBatch, events: EventBatch, now: float) -> None:
-        for packet in batch.packets():
-            message = Message(
-                self._number(), packet.topic, text_field(packet.topic), packet.payload, packet.qos, packet.retain,
-                published_at=events.published_s, publisher=events.publisher,
-            )  # fmt: skip
+        for message in self._of_batch(batch, events):
             self._give(message, now)
 
+    def _of_batch(self, batch: PublishBatch, events: EventBatch) -> Iterator[Message]:
+        for packet in batch.packets():
+            yield Message(
+                self._number(), packet.topic, text_field(packet.topic), packet.payload, min(packet.qos, events.qos),
+                packet.retain, published_at=events.published_s, publisher=events.publisher,
+            )  # fmt: skip
+
     def _deliver_run(self, run: MessageRun, events: EventBatch, now: float) -> None:
+        for message in self._of_run(run, events):
+            if message is not None:
+                self._give(message, now)
+
+    def _of_run(self, run: MessageRun, events: EventBatch) -> Iterator[Message | None]:
         topic, published_s = events.topic, events.published_s
         field = text_field(topic)
         for retain, interval_s, properties, payload in run.messages():
             if properties and not self._is_sound(properties):
                 self.malformed += 1
+                yield None
                 continue
-            message = Message(
+            yield Message(
                 self._number(), topic, field, payload, events.qos, retain, properties, events.expires_s, published_s,
                 events.publisher, published_s + interval_s,
             )  # fmt: skip
-            self._give(message, now)
 
     def retain(self, topic: str, entry: EventBatch | None, now: float) -> None:
         """Has a message as the retained one of a topic, or none."""

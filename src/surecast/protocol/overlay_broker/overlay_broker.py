@@ -13,7 +13,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from surecast.protocol.broker import BrokerCore
-from surecast.protocol.broker.local_traffic import LocalTraffic
+from surecast.protocol.broker.local_traffic import LocalTraffic, Publication
+from surecast.protocol.broker.message import Message
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.node_records import (
     INCARNATION_KEY,
@@ -26,8 +27,8 @@ from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan
 from surecast.protocol.overlay_broker.deliveries import Deliveries
 from surecast.protocol.overlay_broker.link_connection import LinkConnection
-from surecast.protocol.overlay_broker.local_demand import LocalDemand
-from surecast.protocol.overlay_broker.publications import publish
+from surecast.protocol.overlay_broker.local_demand import LocalDemand, LocalMembers
+from surecast.protocol.overlay_broker.publications import hand_on, publish
 
 __all__ = ["OverlayBroker"]
 
@@ -82,11 +83,15 @@ class OverlayBroker:
         self.node.restore(own)
         core.restore(others, now)
         self._traffic: LocalTraffic = core.traffic
+        self._early = [each for each in core.traffic.publications if not self._is_heard(each)]
+        """The wills of clients that were connected when the broker died, until it is known who wants them."""
+        core.traffic.publications = [each for each in core.traffic.publications if self._is_heard(each)]
         for message in core.retained.state()[0]:  # those of a broker that was alone before
             if self.node.retained.get(message.topic) is None:
                 core.traffic.publish_message(message)
         self._demand = LocalDemand()
-        self.deliveries = Deliveries(core)
+        self._members = LocalMembers(name)
+        self.deliveries = Deliveries(name, core)
         self.connections: dict[str, LinkConnection] = {}
         """The connections to neighbours, up or about to be."""
         self.held: dict[str, str] = {}
@@ -95,7 +100,29 @@ class OverlayBroker:
 
     def settle(self, now: float) -> None:
         """Ends a turn: carries between core and node what has come; to be called before the commit."""
+        node = self.node
+        self._take_traffic(now)
+        node.take_detoured(now)
+        self._deliver(now)
+        if node.journal:
+            self.core.journal.records += node_records(node.journal)
+            node.journal.clear()
+        if self.held:
+            full = {*node.holding(dict.fromkeys(self.held.values()), now)}
+            self.held = {publisher: topic for publisher, topic in self.held.items() if topic in full}
+
+    def _take_traffic(self, now: float) -> None:
+        """Gives the node what clients have published, and what they want."""
         traffic, node = self._traffic, self.node
+        if traffic.members:  # first of all: who has left gets nothing more
+            members, traffic.members = traffic.members, {}
+            node.demand_members(*self._members.change(members))
+        if traffic.left:
+            left, traffic.left = traffic.left, []
+            hand_on(node, left, now)
+        if self._early and all(map(self._is_heard, self._early)):
+            traffic.publications[:0] = self._early
+            self._early = []
         if traffic.publications:
             publications, traffic.publications = traffic.publications, []
             publishers = publish(node, publications, now)
@@ -106,19 +133,26 @@ class OverlayBroker:
             added, removed = self._demand.change(changes)
             if added or removed:
                 node.demand(added, removed)
-        node.take_detoured(now)
+
+    def _is_heard(self, publication: Publication) -> bool:
+        message = publication.messages
+        return not isinstance(message, Message) or self.node.is_heard(
+            message.topic, message.qos, is_retained=message.retain
+        )
+
+    def _deliver(self, now: float) -> None:
+        """Gives the clients what has come for them."""
+        node = self.node
         for events in node.take_deliveries():
-            self.deliveries.deliver(events, now)
+            if not events.share:
+                self.deliveries.deliver(events, now)
+                continue
+            for untaken in self.deliveries.deliver_to_member(events, now):
+                node.hand_on(untaken, now)
         for topic, entry in node.retained.take_changed():
             # The core has what its own clients retain, and has had it before the node.
             if entry is None or (entry.first.origin, entry.first.incarnation) != (self.name, node.incarnation):
                 self.deliveries.retain(topic, entry, now)
-        if node.journal:
-            self.core.journal.records += node_records(node.journal)
-            node.journal.clear()
-        if self.held:
-            full = {*node.holding(dict.fromkeys(self.held.values()), now)}
-            self.held = {publisher: topic for publisher, topic in self.held.items() if topic in full}
 
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next; the core has times of its own."""

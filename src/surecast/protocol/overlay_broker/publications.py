@@ -14,7 +14,7 @@ from surecast.protocol.overlay.event_bodies import BatchedMessage, MessageRun
 from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.unseen import runs_of
 
-__all__ = ["publish"]
+__all__ = ["hand_on", "publish"]
 
 _BATCH_BYTES_MAX: Final = 256 << 10
 _BATCH_EVENTS_MAX: Final = 1 << 14
@@ -57,6 +57,27 @@ def publish(node: OverlayNode, publications: Iterable[Publication], now: float) 
     if run:
         _publish_run(node, run, publishers)
     return publishers
+
+
+def hand_on(node: OverlayNode, left: Iterable[tuple[str, Message]], now: float) -> None:
+    """Gives a node messages that members of shared subscriptions have left behind, for others of their members."""
+    for share, message in left:
+        names = node.attributes(message.topic)
+        asked = _EVERY_NAME if names is None else names
+        is_asked = bool(message.properties) and (names is None or len(names) > 0)
+        node.publish(
+            message.topic,
+            1,
+            message.published_at,
+            expires_s=message.expires_at,
+            qos=message.qos,
+            attributes=(attributes_of(message, asked),) if is_asked else (),
+            names=names if message.properties else None,
+            body=MessageRun.of([_batched(message)]),
+            publisher=message.publisher,
+            is_delivered=True,
+            share=share,
+        )
 
 
 def _is_like(one: Message, other: Message) -> bool:
