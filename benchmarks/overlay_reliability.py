@@ -145,6 +145,11 @@ def cells(seeds: Sequence[int]) -> list[Cell]:
     return [Cell(topology, scheme, seed) for seed in seeds for topology in TOPOLOGIES for scheme in SCHEMES]
 
 
+def places_of(options: argparse.Namespace, topology: str, scheme: str) -> list[Path]:
+    """Returns the folders of a cell, one for each seed."""
+    return sorted(options.folder.glob(f"{topology}-{scheme}-[0-9]*"))
+
+
 # Run
 
 
@@ -208,7 +213,7 @@ def compare(options: argparse.Namespace) -> None:
         system = settings.system(topology, scheme)
         missing = [
             place
-            for place in sorted(options.folder.glob(f"{topology}-{scheme}-*"))
+            for place in places_of(options, topology, scheme)
             if (place / "run.pickle").exists() and not (place / "compared.json").exists()
         ]
         spread = runs_of(system, scheme, options.runs, settings) if missing else np.zeros(0)
@@ -279,7 +284,7 @@ class Seen:
 def seen_of(options: argparse.Namespace, topology: str, scheme: str) -> list[Seen]:
     """Returns all runs of a cell that were compared."""
     seen = []
-    for place in sorted(options.folder.glob(f"{topology}-{scheme}-*")):
+    for place in places_of(options, topology, scheme):
         if not (place / "compared.json").exists():
             continue
         system = settings_of(options).system(topology, scheme)

@@ -50,6 +50,8 @@ class LinkOverflow:
 
     def next_timer(self) -> float:
         """Returns when publishers have waited long enough."""
+        if not self._full_since:
+            return inf
         ends = (since_s for place, since_s in self._full_since.items() if place not in self.since)
         return min(ends, default=inf) + self._settings.hold_max_s
 

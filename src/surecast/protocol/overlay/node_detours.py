@@ -7,7 +7,6 @@ the tree that can be reached, or to the neighbour itself by another way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import inf
 
 from surecast.protocol.overlay.custody import Custody, HeldBatch
 from surecast.protocol.overlay.node_accounts import HopAccounts
@@ -110,7 +109,8 @@ class NodeDetours:
 
     def next_timer(self) -> float:
         """Returns when `tick` has something to do."""
-        return min(min(self._past_until_s.values(), default=inf), self.awaited.next_timer())
+        late_s = self.awaited.next_timer()
+        return min(late_s, *self._past_until_s.values()) if self._past_until_s else late_s
 
     def tick(self, now: float) -> None:
         """Does what is due."""

@@ -205,7 +205,7 @@ class NodeLinks:
 
     def next_timer(self) -> float:
         """Returns when the first link that is down can be resumed no longer."""
-        return min((since_s + self._settings.resume_s for since_s in self.down_since.values()), default=inf)
+        return min(self.down_since.values()) + self._settings.resume_s if self.down_since else inf
 
 
 def _kind(frame: Frame) -> str:

@@ -150,7 +150,7 @@ class AwaitedAcks:
 
     def next_timer(self) -> float:
         """Returns when `late` may have an answer."""
-        return min((probe.due_s for probe in self._probes.values()), default=inf)
+        return min(probe.due_s for probe in self._probes.values()) if self._probes else inf
 
     def late(self, now: float) -> list[str]:
         """Returns the neighbours that have become late. Where this is asked late itself, the broker was busy or did not

@@ -89,7 +89,8 @@ class SimulatedBroker(Machine):
 
     def end_turn(self, heard: str = "") -> None:
         """Writes to the disk, delivers to clients and writes to neighbours, in this order; sets the timer. `heard` is
-        the neighbour from which something came, if it was one: there may be an acknowledgement for it."""
+        the neighbour from which events came, if they did: it waits for their acknowledgement. For other frames nobody
+        waits: theirs go with what is written anyway, and now and then to all."""
         node = self.up
         if node.journal:
             for key, record in node.journal:
@@ -105,10 +106,10 @@ class SimulatedBroker(Machine):
         acknowledges = self._has_custody
         if acknowledges and heard:
             hops[heard] = None
-        elif not acknowledges:  # nobody waits for acknowledgements: they go now and then, to all
+        else:
             self._turns += 1
-            acknowledges = not self._turns % _ACK_TURNS
-            if acknowledges:
+            if not self._turns % _ACK_TURNS:
+                acknowledges = True
                 hops |= dict.fromkeys(self.neighbours)
         for hop in sorted(hops) if len(hops) > 1 else hops:
             written = node.output(hop, acknowledges)

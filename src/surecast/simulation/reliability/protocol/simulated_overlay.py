@@ -13,7 +13,7 @@ from surecast.protocol.demand import JointFilter
 from surecast.protocol.link import LinkHello, NumberedFrame
 from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.node_links import NodeSettings
-from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events
+from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, events_of
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.scenario.flows import flows_of
 from surecast.scenario.system import Failures, Publisher, System
@@ -265,7 +265,8 @@ class World:
                 node.receive(sender, what, self.clock.now)
         except PeerError as error:
             self._violate(f"{to} refuses what {sender} sent: {error}")
-        broker.end_turn(sender)
+        is_awaited = isinstance(what, NumberedFrame) and events_of(what.content)
+        broker.end_turn(sender if is_awaited else "")
 
     def _reached(self, frame: Any, broker: str) -> None:
         if isinstance(frame, Events):
