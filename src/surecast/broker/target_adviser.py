@@ -17,7 +17,7 @@ from surecast.extras import missing_extra
 from surecast.protocol.broker.response_target import Decision
 from surecast.protocol.broker.targets import Question
 
-__all__ = ["COMMAND", "DecisionTaker", "TargetAdviser", "question_line"]
+__all__ = ["COMMAND", "DecisionTaker", "TargetAdviser", "decision_of", "question_line"]
 
 COMMAND: Final = (sys.executable, "-m", "surecast.prediction.dropping.decisions")
 _PACKAGES: Final = ("numpy", "scipy", "numba")
@@ -85,7 +85,7 @@ class TargetAdviser:
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             while (question := self._next()) is not None:
-                decision = _decision(self._answer(question))
+                decision = decision_of(self._answer(question))
                 if not self._is_stopped:
                     loop.call_soon_threadsafe(self._take, question, decision)
         finally:
@@ -157,7 +157,8 @@ def question_line(question: Question) -> bytes:
     return json.dumps(data).encode() + b"\n"
 
 
-def _decision(answer: dict[str, Any]) -> Decision:
+def decision_of(answer: dict[str, Any]) -> Decision:
+    """Returns the decision in an answer; one that is an error meets no target, and says why."""
     if "error" in answer:
         return Decision(reason=str(answer["error"])[:_REASON_MAX])
     fields = {name: answer[name] for name in Decision.__dataclass_fields__ if name in answer}

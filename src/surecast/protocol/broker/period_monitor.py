@@ -12,13 +12,14 @@ from typing import Final, NamedTuple
 
 __all__ = ["Estimates", "PeriodMoments", "PeriodMonitor", "Prior"]
 
-FORGET: Final = 0.98
-"""What a period counts less with each one that follows: about the last fifty are remembered."""
-_PRIOR_WEIGHT: Final = 2.0
-"""The periods that a prior stands for."""
+FORGET: Final = 0.99
+"""What a period counts less with each one that follows: about the last hundred are remembered."""
+_PRIOR_PERIODS: Final = 2.0
+"""The periods after which a prior counts no more."""
+_SHAPE_PERIODS: Final = 10.0
+"""The periods that the shape of exponential periods stands for."""
 _MOVED: Final = 1.25
 """The ratio by which an estimate must have changed for a new decision."""
-_SHAPE_COUNT_MIN: Final = 10.0
 
 
 class Prior(NamedTuple):
@@ -40,8 +41,8 @@ class PeriodMoments(NamedTuple):
 
     @property
     def variation(self) -> float:
-        """The squared coefficient of variation, 1 while too few were seen to tell."""
-        return self.second / (self.mean_s * self.mean_s) - 1.0 if self.seen >= _SHAPE_COUNT_MIN else 1.0
+        """The squared coefficient of variation; near 1, that of exponential periods, while few were seen."""
+        return self.second / (self.mean_s * self.mean_s) - 1.0
 
 
 class Estimates(NamedTuple):
@@ -83,7 +84,7 @@ class PeriodMonitor:
     ...     monitor.disconnected(start + 10.0, 0)
     >>> found = monitor.estimates(370.0, Prior(on_s=10.0, off_s=30.0))
     >>> round(found.on.mean_s, 3), round(found.off.mean_s, 3), round(found.off.seen, 2)
-    (10.0, 30.0, 8.31)
+    (10.0, 30.0, 8.65)
     """
 
     is_connected: bool = False
@@ -171,11 +172,13 @@ class PeriodMonitor:
 
 
 def _moments(count: float, total: float, squares: float, cubes: float, rest: float, prior_s: float) -> PeriodMoments:
-    weight = count + _PRIOR_WEIGHT
-    whole = total + _PRIOR_WEIGHT * prior_s
-    mean_s = (whole + rest) / weight
+    prior = max(0.0, _PRIOR_PERIODS - count)
+    mean_s = (total + prior * prior_s + rest) / (count + prior)
+    if not count or not total:
+        return PeriodMoments(count, mean_s, 2.0 * mean_s * mean_s, 6.0 * mean_s * mean_s * mean_s)
     # What goes on is longer than what is known of it, and does not change the shape.
-    scale = (whole + rest) / whole
-    second = (squares + 2.0 * _PRIOR_WEIGHT * prior_s * prior_s) / weight
-    third = (cubes + 6.0 * _PRIOR_WEIGHT * prior_s * prior_s * prior_s) / weight
-    return PeriodMoments(count, mean_s, second * scale * scale, third * scale * scale * scale)
+    seen_s = total / count
+    weight = count + _SHAPE_PERIODS
+    second = (squares / (seen_s * seen_s) + 2.0 * _SHAPE_PERIODS) / weight
+    third = (cubes / (seen_s * seen_s * seen_s) + 6.0 * _SHAPE_PERIODS) / weight
+    return PeriodMoments(count, mean_s, second * mean_s * mean_s, third * mean_s * mean_s * mean_s)
