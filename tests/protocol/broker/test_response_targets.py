@@ -303,3 +303,16 @@ def test_sessions_without_a_target_take_the_quick_ways(world: World) -> None:
     sam.send(Puback(message.packet_id))
     assert sam.session.monitor is None
     assert sam.session.queued == 0
+
+
+def test_a_client_may_come_and_go_within_a_moment(world: World) -> None:
+    sam = world.client("sam").lasting()
+    ask(sam, MEAN)
+    decide(world, OPTIMAL)
+    for _ in range(5):
+        sam.drop()
+        sam.lasting()
+        decide(world, OPTIMAL)
+    found = sam.session.monitor.estimates(world.now, Prior())
+    assert found.on.mean_s == found.off.mean_s == pytest.approx(0.001)
+    assert found.on.variation < 1.0

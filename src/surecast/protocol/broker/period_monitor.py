@@ -16,6 +16,8 @@ FORGET: Final = 0.99
 """What a period counts less with each one that follows: about the last hundred are remembered."""
 _PRIOR_PERIODS: Final = 2.0
 """The periods after which a prior counts no more."""
+_LEAST_S: Final = 0.001
+"""The shortest period: a client may come and go within one moment of the log's time."""
 _SHAPE_PERIODS: Final = 10.0
 """The periods that the shape of exponential periods stands for."""
 _MOVED: Final = 1.25
@@ -107,7 +109,7 @@ class PeriodMonitor:
     def connected(self, now: float, matched: int) -> None:
         """The client is back, or is there for the first time; so many messages were meant for it until now."""
         if self.changed_at and not self.is_connected:
-            length = max(0.0, now - self.changed_at)
+            length = max(_LEAST_S, now - self.changed_at)
             self.off_count = FORGET * self.off_count + 1.0
             self.off_sum = FORGET * self.off_sum + length
             self.off_squares = FORGET * self.off_squares + length * length
@@ -118,7 +120,7 @@ class PeriodMonitor:
         """The client is gone."""
         self.idle(now)
         if self.changed_at and self.is_connected:
-            length = max(0.0, now - self.changed_at)
+            length = max(_LEAST_S, now - self.changed_at)
             self.on_count = FORGET * self.on_count + 1.0
             self.on_sum = FORGET * self.on_sum + length
             self.on_squares = FORGET * self.on_squares + length * length
