@@ -13,6 +13,8 @@ Gap = tuple[float, float]
 """From the last event before it to the first behind it, by the clock of `time.perf_counter`."""
 Line = list[Any]
 _LINES_MAX = 60
+_TIMED = ("commit", "turn", "gc")
+"""What is written with the time of its beginning, and its milliseconds."""
 _WAITED = 3
 """The place of the milliseconds without a processor in a line of the kind `late`."""
 
@@ -45,8 +47,11 @@ def waited_s(traces: Mapping[str, list[Line]], gap: Gap, besides: str = "") -> f
 
 
 def explain(traces: Mapping[str, list[Line]], gap: Gap, fault_s: float) -> list[str]:
-    """Returns what happened in a gap, in order, with the milliseconds since the fault and the broker.
+    """Returns what happened in a gap, in order, with the milliseconds since the fault and the broker. What began before
+    the gap and ended in it, such as a commit, is there too.
 
+    >>> explain({"a": [[0.75, "commit", 300.0], [0.75, "commit", 200.0]]}, (1.0, 2.0), fault_s=1.0)
+    ['-250.0 a commit 300.0']
     >>> explain({"a": [[1.25, "down", "b", "hung up"]], "c": [[1.0, "pass", "d", 3]]}, (1.0, 2.0), fault_s=1.0)
     ['0.0 c pass d 3', '250.0 a down b hung up']
     """
@@ -55,7 +60,7 @@ def explain(traces: Mapping[str, list[Line]], gap: Gap, fault_s: float) -> list[
         (line[0], broker, line[1:])
         for broker, lines in traces.items()
         for line in lines
-        if begin <= line[0] <= end
+        if begin <= line[0] + (line[2] / 1e3 if line[1] in _TIMED else 0.0) and line[0] <= end
     )  # fmt: skip
     return [f"{1e3 * (at - fault_s):.1f} {broker} {' '.join(map(str, what))}" for at, broker, what in happened][
         :_LINES_MAX
