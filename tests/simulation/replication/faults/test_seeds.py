@@ -26,6 +26,11 @@ def test_busy_machines_on_which_nothing_fails_keep_their_leader(variant: Variant
         assert outcome.counts["stalls"] > 3
 
 
+def test_a_machine_that_started_again_has_time_to_hear_more_clocks_than_a_bare_majority() -> None:
+    outcome = run_seed(6_000_018, 7, "fast")
+    assert outcome.held, f"{outcome.violation}; {outcome.options}"
+
+
 def test_a_seed_gives_the_same_run_again() -> None:
     first, second = run_seed(5, 3, "fast"), run_seed(5, 3, "fast")
     assert first == second
