@@ -42,6 +42,7 @@ from surecast.broker.group_config import config_of
 from surecast.broker.replica.administer import ask_status
 
 SETTLE_S = 30.0
+START_S = 120.0  # three replicas beside other work
 PAXOS = {"snapshot_every": 400, "log_keep": 100, "snapshot_at_once": "1B"}
 """Snapshots come often, so that replicas that come back also catch up by one."""
 
@@ -82,7 +83,7 @@ class Trial:
     async def start(self) -> None:
         """Starts the group and its clients."""
         self.group.start()
-        await asyncio.to_thread(self.group.wait_ready)
+        await asyncio.to_thread(self.group.wait_ready, START_S)
         await self.load.start()
         await self.zappers.start()
         self._began = time.monotonic()
