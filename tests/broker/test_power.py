@@ -137,12 +137,12 @@ def hasty(store: SegmentStore, operations: list[Operation]) -> None:
     store._confirmed = confirmed
 
 
-def ahead(file: int, parts: list[bytes], at: int) -> None:
+def ahead(file: int, parts: list[bytes], at: int, size: int = -1) -> None:
     """Confirms a commit before it is written."""
     store = sys._getframe(1).f_locals["self"]
     if at:
         store._mark.confirm(store._next)
-    segment_file.write_all(file, parts, at)
+    segment_file.write_all(file, parts, at, size)
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

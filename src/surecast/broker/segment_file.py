@@ -222,19 +222,22 @@ def read_all(file: int, size: int, at: int) -> bytes:
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def write_all(file: int, parts: list[bytes], at: int) -> None:
-    """Writes all parts from a place on."""
+def write_all(file: int, parts: list[bytes], at: int, size: int = -1) -> None:
+    """Writes all parts from a place on; `size` is the sum of their sizes, where it is known."""
+    written = os.pwritev(file, parts[:_PARTS_MAX], at)
+    if written == size:
+        return  # the usual case
     rest: list[bytes | memoryview] = list(parts)
     while rest:
-        written = os.pwritev(file, rest[:_PARTS_MAX], at)
         at += written
         whole = 0
         while whole < len(rest) and written >= (size := len(rest[whole])):
             written -= size
             whole += 1
         del rest[:whole]
-        if written:
+        if rest:
             rest[0] = memoryview(rest[0])[written:]
+            written = os.pwritev(file, rest[:_PARTS_MAX], at)
 
 
 class BarrierThread:

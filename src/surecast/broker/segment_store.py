@@ -160,8 +160,8 @@ class SegmentStore:
         it took, nothing is known of it, and the store takes no more commits.
         """
         self.write(operations)
-        if (sync := self.barrier()) is not None:
-            sync()
+        if (number := self._next - 1) != self._confirmed:
+            self._settle(number, self._segments[self._last])
 
     def write(self, operations: Iterable[Operation]) -> None:
         """As `commit`, but returns before the disk has confirmed anything: the next `barrier` sees to that.
@@ -171,13 +171,13 @@ class SegmentStore:
         changes = dict(operations)
         index = self._index
         pairs = {key: value for key, value in changes.items() if value is not None}
-        deleted = [key for key, value in changes.items() if value is None and key in index]
+        deleted = [key for key in changes if key not in pairs and key in index] if len(pairs) < len(changes) else []
         if not pairs and not deleted:
             return
         if self._broken:
             raise StoreError(self._broken)
-        if (sync := self.barrier()) is not None:
-            sync()
+        if (number := self._next - 1) != self._confirmed:
+            self._settle(number, self._segments[self._last])
         if self._log_bytes > 2 * self._live_bytes + self._slack_bytes and self._oldest < self._last:
             self._commit_cleaning(pairs, deleted, changes)
         else:
@@ -304,7 +304,7 @@ class SegmentStore:
         size = ENTRY_BYTES + row_bytes
         parts = [entry_head(self._next, oldest, moved, segment.salt, table, row_bytes, checksums), table, *values]
         try:
-            write_all(segment.file, parts, segment.bytes)
+            write_all(segment.file, parts, segment.bytes, size)
         except OSError as error:
             self._undo(segment, error)
         self._enter(number, segment.bytes + ENTRY_BYTES + len(table), pairs, sizes, checksums)

@@ -36,11 +36,12 @@ class Acceptor:
 
     def accept(self, ballot: int, slot: int, value: bytes) -> bool:
         """Votes for what the owner of the ballot proposes (phase 2b)."""
-        if not self.promise(ballot):
+        if ballot != self.promised and not self.promise(ballot):
             return False
+        number = classic(ballot)
         voted = self.votes.get(slot)
-        if voted is None or voted[0] < classic(ballot):
-            self._vote(slot, classic(ballot), value)
+        if voted is None or voted[0] < number:
+            self._vote(slot, number, value)
         return True
 
     def accept_fast(self, ballot: int, slot: int, value: bytes) -> bool:

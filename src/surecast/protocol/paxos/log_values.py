@@ -156,7 +156,9 @@ def check_requests(data: bytes, at: int = 0, size: int | None = None) -> None:
     table = 4 + count * REQUEST.size
     if table > size:
         raise PeerError(f"paxos requests: {count} announced, but {size} bytes hold fewer")
-    if table + sum([length for _, _, length in names_of(data, at)]) != size:
+    for _, _, length in REQUEST.iter_unpack(memoryview(data)[at + 4 : at + table]):
+        table += length
+    if table != size:
         raise PeerError("paxos requests: the sizes of the commands do not add up to the piece")
 
 
@@ -175,6 +177,6 @@ def check_value(value: bytes) -> None:
     if value != NOOP:
         if len(value) < _STAMP.size:
             raise PeerError("paxos value: shorter than its time stamp")
-        at = _STAMP.size
-        while at < len(value):
+        at, end = _STAMP.size, len(value)
+        while at < end:
             at = check_segment(value, at)

@@ -233,17 +233,17 @@ class Participant(ReplicaView):
 
     def _vote(self, sender: int, message: m.Accept) -> bool:
         """Phase 2b; true where the ballot is not outdated."""
-        slot = message.slot
-        if not self.acceptor.promise(message.ballot):
+        slot, ballot, acceptor = message.slot, message.ballot, self.acceptor
+        if ballot != acceptor.promised and not acceptor.promise(ballot):
             self._reject(sender)
             return False
         if slot > self.applied + self.settings.vote_window:
             self.count("votes beyond the window")
             return True
         if slot > self.applied:
-            self.acceptor.accept(message.ballot, slot, message.value)
+            acceptor.accept(ballot, slot, message.value)
         # What is applied is chosen, and then nothing else can be proposed in a later ballot: the vote may be told.
-        self.acknowledge(message.ballot, slot)
+        self.acknowledge(ballot, slot)
         return True
 
     def _on_propose(self, sender: int, message: m.Propose) -> None:

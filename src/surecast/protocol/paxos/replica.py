@@ -387,14 +387,15 @@ class Replica(Participant):
         done = self.machine.apply(value, self.id)
         self.applied = self.machine.applied
         self.chosen.pop(slot, None)
-        keys = [(origin, number) for origin, number, _ in done]
-        self.leader.applied(slot, value, keys)
         for origin, number, answers in done:
             if origin == self.id and answers is not None:
                 self.submissions.done(number)
                 self._replies.append((number, answers))
-        if self.is_fast:
-            self._applied_fast(slot, keys)
+        if self.leader.leads or self.is_fast:  # whoever only follows holds nothing and has nothing in flight
+            keys = [(origin, number) for origin, number, _ in done]
+            self.leader.applied(slot, value, keys)
+            if self.is_fast:
+                self._applied_fast(slot, keys)
         if before is not (now := membership.configurations):
             self._membership_changed(now[-1] != before[-1])
 

@@ -55,19 +55,15 @@ class Snapshots:
     def advance(self) -> None:
         """Something was applied: takes a snapshot where one is due, and forgets some of the log below the last one."""
         node = self._node
+        settings, log_bytes = node.settings, self.log_bytes
         if self._shelf is not None:
             for number in islice(self._forgetting, _FORGOTTEN_MAX):
                 if number <= self._forgotten_upto:
                     node.acceptor.forget(number)
-        if self._is_due():
+        # A snapshot costs as much as the state is large, so the log since the last one must be worth it.
+        is_worth_it = node.applied - self.slot >= settings.snapshot_every and 2 * log_bytes >= self._bytes
+        if is_worth_it or (log_bytes >= settings.snapshot_bytes and log_bytes >= self._bytes):
             self.take()
-
-    def _is_due(self) -> bool:
-        """A snapshot costs as much as the state is large, so the log since the last one must be worth it."""
-        settings = self._node.settings
-        if self._node.applied - self.slot >= settings.snapshot_every and 2 * self.log_bytes >= self._bytes:
-            return True
-        return self.log_bytes >= max(settings.snapshot_bytes, self._bytes)
 
     def take(self) -> None:
         """Takes one now, or has the shell take it, and forgets the log below it but for what slow replicas may want."""

@@ -82,8 +82,9 @@ def encode_parts(message: m.Message) -> tuple[bytes, bytes]:
     number = _NUMBER_OF[type(message)]
     form = _FORMS[number]
     if form.tail == "checked":
-        *numbers, value = form.fields(message)
-        return form.layout.pack(VERSION, number, *numbers, crc32(value)), value
+        fields = form.fields(message)
+        value = fields[-1]
+        return form.layout.pack(VERSION, number, *fields[:-1], crc32(value)), value
     return _encode(form, number, form.fields(message)), b""
 
 
@@ -118,12 +119,12 @@ def decode(data: bytes | memoryview) -> m.Message:
     if len(data) < size or (not form.tail and len(data) != size):
         raise PeerError(f"paxos message: a {form.kind.__name__} has {size} bytes or more, not {len(data)}")
     if form.tail == "checked":
-        _, _, *numbers, checksum = form.layout.unpack_from(data)
+        numbers = form.layout.unpack_from(data)
         value = bytes(data[size:])
-        if crc32(value) != checksum:
+        if crc32(value) != numbers[-1]:
             raise PeerError("paxos message: a value does not have the checksum that was sent with it")
         check_value(value)  # a damaged one must not reach a vote
-        return form.kind(*[*numbers, value])
+        return form.kind(*numbers[2:-1], value)  # type: ignore[call-arg]
     data = bytes(data)
     fields = form.layout.unpack_from(data)[2:]
     try:
