@@ -54,7 +54,7 @@ Word = Annotated[int, Field(strict=True, ge=1, le=65_535)]
 
 
 class ResponseTargetSpec(Spec):
-    """How long the messages of a subscriber that comes and goes may take; the broker finds out what to drop for it. \
+    """The time that messages of a subscriber that comes and goes may take; the broker finds out what to drop for it. \
 Give either `mean`, or `within` and `quantile`."""
 
     mean: PositiveDuration | None = None

@@ -24,7 +24,7 @@ from surecast.protocol.mqtt import V5, PacketDecoder, Properties, Publish, Reaso
 __all__ = ["TARGET_TOPIC", "Deciding"]
 
 TARGET_TOPIC: Final = "$SURECAST/targets"
-"""Where the broker says that a target can no longer be met, and when it can again."""
+"""The topic of notices that a target can no longer be met, or can again."""
 _NO_SESSION: Final = "a response target needs a session that outlives its connection: ask for a session expiry"
 
 

@@ -81,7 +81,7 @@ class Limits:
     disconnected_prior_s: float = _DEFAULTS.disconnected_prior_s
     warn_at: int = field(init=False, repr=False)
     drops_when_away: bool = field(init=False, repr=False)
-    """Whether a message may be kept out of the queue of a session that is away, by chance or by its length."""
+    """True if a message may be kept out of the queue of a session that is away, by chance or by its length."""
 
     def __post_init__(self) -> None:
         for each in fields(Overrides):

@@ -1,4 +1,4 @@
-"""What a broker has seen of a client's comings and goings: moments of its periods, and its rates.
+"""A monitor of a client's comings and goings: moments of its periods, and its rates.
 
 Only additions, multiplications and divisions of the times of the log are made, which are rounded alike everywhere: so
 all replicas of a broker know the same, to the last bit.
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 __all__ = ["Estimates", "PeriodMoments", "PeriodMonitor", "Prior"]
 
 FORGET: Final = 0.99
-"""What a period counts less with each one that follows: about the last hundred are remembered."""
+"""The factor by which a period counts less with each one that follows: about the last hundred are remembered."""
 _PRIOR_PERIODS: Final = 2.0
 """The periods after which a prior counts no more."""
 _LEAST_S: Final = 0.001
@@ -25,7 +25,7 @@ _MOVED: Final = 1.25
 
 
 class Prior(NamedTuple):
-    """What is assumed of a client that has not been seen for long: exponential periods with these means, and rates."""
+    """The assumption on a client that has not been seen for long: exponential periods with these means, and rates."""
 
     on_s: float = 600.0
     off_s: float = 600.0
@@ -48,7 +48,7 @@ class PeriodMoments(NamedTuple):
 
 
 class Estimates(NamedTuple):
-    """What is known of the queue of a client. `arrived` and `served` are the messages that the rates are known from."""
+    """Estimates for the queue of a client. `arrived` and `served` are the messages that the rates are known from."""
 
     on: PeriodMoments
     off: PeriodMoments

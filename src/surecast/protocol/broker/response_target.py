@@ -30,7 +30,7 @@ __all__ = [
 PREFIX: Final = "surecast-"
 Policy = Literal["best", "probabilistic", "optimal", "finite-buffer", "expiry"]
 POLICIES: Final[tuple[Policy, ...]] = ("best", "probabilistic", "optimal", "finite-buffer", "expiry")
-"""What may be asked for. `best` delivers most of what drops nothing while the subscriber is connected."""
+"""The policies that a client may ask for. `best` delivers most of what drops nothing while the subscriber is connected."""
 
 _MEAN, _WITHIN, _QUANTILE = "response-mean-ms", "response-ms", "response-quantile"
 _SUCCESS, _POLICY, _REQUIRED = "success-min", "response-policy", "response-required"
@@ -54,7 +54,7 @@ ANSWERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ResponseTarget:
-    """What a subscriber asks for: a mean response time, or a share (`quantile`) of its messages within a time.
+    """A target: a mean response time, or a share (`quantile`) of the messages within a time.
 
     >>> ResponseTarget(7.0, quantile=0.9).text
     '90 % within 7 s'
@@ -93,7 +93,7 @@ class ResponseTarget:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """How a target is kept: the policy with its parameters, what is expected of it, and whether the target is met.
+    """The policy for a target, with its parameters, what is expected of it, and whether the target is met.
 
     `response_s` is the mean, or the time within which the asked share arrives. `response_high_s` and `success_low` are
     95 % bounds that come from how little the broker has seen yet.

@@ -176,7 +176,7 @@ class Sessions:
         return self._targets.limits_of(session, self.limits.resolve(session.listener, session.user, session.client))
 
     def apply_decision(self, session: Session) -> None:
-        """What was decided for the target of a session holds from now on."""
+        """Puts the decision for the target of a session in force."""
         connection = session.connection
         asked = connection.connect if connection is not None else None
         session.limit(self._limits_of(session), asked.properties.receive_maximum if asked is not None else None)

@@ -1,4 +1,4 @@
-"""How well a response target is kept: what was delivered, how long it took, and what is known of it by now."""
+"""Results of a response target: deliveries, their response times, and the verdict so far."""
 
 from __future__ import annotations
 

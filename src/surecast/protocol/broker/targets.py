@@ -21,7 +21,7 @@ __all__ = ["Question", "Targets"]
 
 
 class Question(NamedTuple):
-    """What a decision is to be found for: a session by its key, the revision, its target, and what is known."""
+    """A question for a decision: a session by its key, the revision, its target, and what is known."""
 
     key: str
     revision: int

@@ -93,7 +93,7 @@ class Item(IntEnum):
     RELEASE = 14
     """A client of another connection may enter: all that this replica had of it is in the log, or will never be."""
     DECISION = 17
-    """How the response target of a session is kept from now on."""
+    """The decision by which the response target of a session is kept from now on."""
     BATCH = 16
     """Messages of clients to one topic: as PACKETS, with what saves others to find out where each ends. (15 was such an
     item before 0.1.0.)"""
