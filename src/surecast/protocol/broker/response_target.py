@@ -30,7 +30,7 @@ __all__ = [
 PREFIX: Final = "surecast-"
 Policy = Literal["best", "probabilistic", "optimal", "finite-buffer", "expiry"]
 POLICIES: Final[tuple[Policy, ...]] = ("best", "probabilistic", "optimal", "finite-buffer", "expiry")
-"""The policies that a client may ask for. `best` delivers most of what drops nothing while the subscriber is connected."""
+"""The policies that a client may ask for. `best` delivers most of what drops nothing while the client is connected."""
 
 _MEAN, _WITHIN, _QUANTILE = "response-mean-ms", "response-ms", "response-quantile"
 _SUCCESS, _POLICY, _REQUIRED = "success-min", "response-policy", "response-required"
