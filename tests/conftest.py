@@ -32,6 +32,9 @@ LONG_TEST_S = 1500
 ON_SPARK = "tests/pipeline/"
 """The folder whose tests share a Spark server: all of them go to one worker, so that there is one server."""
 
+APART = "tests/test_docs.py"
+"""The file whose tests are long, share nothing and wait a lot: each goes to whoever is free."""
+
 SLOW_FIRST = ("tour/test_browser", "pipeline/", "test_docs", "cli/test_interrupts", "measurement/", "broker/")
 """The files whose fixtures and tests take longest. They begin first, so that no worker is left alone with one."""
 
@@ -53,11 +56,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Returns the distribution of files over workers: each to whoever is free, those that share a server to one."""
+    """Returns the distribution of files over workers: each to whoever is free, those that share a server to one, and
+    the pages of the documentation one by one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if nodeid.startswith(APART):
+                return nodeid
             return ON_SPARK if nodeid.startswith(ON_SPARK) else super()._split_scope(nodeid)
 
     return Files(config, log)
