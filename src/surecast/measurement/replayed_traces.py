@@ -89,8 +89,8 @@ def _others(
 
     fitting: list[AvailabilityTrace] = []
     for first_s in sorted({max(least_s, trace.start_s) for trace in traces}):  # the first moment at which enough fit
-        found = [trace for trace in traces if fits(trace, first_s)]
-        fitting = max(fitting, found, key=len)
+        candidates = [trace for trace in traces if fits(trace, first_s)]
+        fitting = max(fitting, candidates, key=len)
         if len(fitting) >= len(brokers):
             break
     if len(fitting) < len(brokers):

@@ -281,13 +281,13 @@ class _Queue:
     @classmethod
     def of(cls, parts: Iterable[tuple[float, Distribution | None]], besides: Besides) -> _Queue | None:
         """Returns a queue from rates and service times, those of events first; None where nothing takes time."""
-        known = [(rate, service.moments(), service) for rate, service in parts if service is not None]
-        if not known:
+        timed = [(rate, service.moments(), service) for rate, service in parts if service is not None]
+        if not timed:
             return None
-        sums = [math.fsum(rate * moments[k] for rate, moments, _ in known) for k in range(3)]
+        sums = [math.fsum(rate * moments[k] for rate, moments, _ in timed) for k in range(3)]
         load, second = besides
         third = 1.5 * second**2 / load if load > 0.0 else 0.0  # as for exponential times
-        first = known[0]
+        first = timed[0]
         return cls(first[0], sums[0] + load, sums[1] + second, sums[2] + third, first[1][0], first[2].squared_cv)
 
     def passage(self, name: str, before: Sequence[tuple[float, _Queue]]) -> Passage:
@@ -357,8 +357,8 @@ def stations_of(
     for (link, start), (rate, _) in traffic.hops.items():
         end = overlay.links[link].b if start == overlay.links[link].a else overlay.links[link].a
         way = [("broker", start, 0), *on_link(system, link, start), ("broker", end, 0)]
-        for one, next_one in pairwise(queue for queue in way if queue in queues):
-            before.setdefault(next_one, []).append((rate, queues[one]))
+        for component, following in pairwise(each for each in way if each in queues):
+            before.setdefault(following, []).append((rate, queues[component]))
     times = {
         component: queue.passage(_name(system, component), before.get(component, ()))
         for component, queue in queues.items()

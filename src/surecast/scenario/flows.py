@@ -54,16 +54,16 @@ class Flows:
 
 def flows_of(system: System) -> Flows:
     """Returns the flows of a system (reliability Eq. 1: a publisher's rate where topics agree, else none)."""
-    for known, flows in _FOUND:
-        if known is system:
+    for counted, flows in _LAST_FLOWS:
+        if counted is system:
             return flows
     flows = _flows(system)
-    _FOUND.append((system, flows))
-    del _FOUND[:-2]
+    _LAST_FLOWS.append((system, flows))
+    del _LAST_FLOWS[:-2]
     return flows
 
 
-_FOUND: list[tuple[System, Flows]] = []
+_LAST_FLOWS: list[tuple[System, Flows]] = []
 """The systems whose flows were found last: several models of a large one start from them, and they take seconds."""
 
 

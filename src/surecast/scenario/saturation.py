@@ -185,8 +185,8 @@ def traffic_of(system: System, flows: Flows | None = None, scheme: str | None = 
 components={})
     """
     scheme = system.delivery.fault_tolerance.scheme if scheme is None else scheme
-    for known, under, traffic in _COUNTED:
-        if known is system and under == scheme:
+    for counted, under, traffic in _COUNTED:
+        if counted is system and under == scheme:
             return traffic
     traffic = _counted(system, flows_of(system) if flows is None else flows, scheme)
     _COUNTED.append((system, scheme, traffic))
@@ -287,7 +287,7 @@ def _hop_rates(system: System, flows: Flows, stores: bool) -> dict[tuple[int, in
             over.setdefault((link, start), {})[stream] = share
             if lossy:
                 share *= 1.0 - links[link].loss ** tries[stream[0]]
-    found = {}
+    rates = {}
     for (link, start), shares in over.items():
         loss = links[link].loss
         sent = received = again = 0.0
@@ -298,8 +298,8 @@ def _hop_rates(system: System, flows: Flows, stores: bool) -> dict[tuple[int, in
             sent += rate * copies
             received += rate * (1.0 - loss**most)
             again += rate * max(copies * (1.0 - loss) - (1.0 - loss**most), 0.0)
-        found[link, start] = sent, received, again
-    return found
+        rates[link, start] = sent, received, again
+    return rates
 
 
 def _tries(deadline_s: float, interval_s: float) -> float:

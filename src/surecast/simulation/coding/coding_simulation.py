@@ -263,12 +263,12 @@ def _add_system(
     samples = sum(len(part.outcomes.done_s) for part in parts)
 
     def add(metric: str, weights: Sequence[float], values: Sequence[ArrayLike], detail: str = "") -> None:
-        found = [(weight, *estimate(value)) for weight, value in zip(weights, values, strict=True)]
-        figures.add(metric, found, samples, detail)
+        estimates = [(weight, *estimate(value)) for weight, value in zip(weights, values, strict=True)]
+        figures.add(metric, estimates, samples, detail)
 
     on_time = [part.outcomes.on_time for part in parts]
-    add("reliability", sizes, [found.mean(axis=1) for found in on_time])
-    add("all_on_time_share", rates, [found.all(axis=1) for found in on_time])
+    add("reliability", sizes, [events.mean(axis=1) for events in on_time])
+    add("all_on_time_share", rates, [events.all(axis=1) for events in on_time])
     if "gossip" in alternative.scheme:
         add("recovered_share", sizes, [part.outcomes.recovered.mean(axis=1) for part in parts])
     _add_delays(figures, [(rate, part.outcomes.done_s) for rate, part in zip(rates, parts, strict=True)], quantiles)
@@ -276,22 +276,23 @@ def _add_system(
         "messages_per_event": [part.outcomes.messages() for part in parts],
         "bytes_per_event": [part.outcomes.bytes_sent(part.settings.coding, int(spec.packet_size)) for part in parts],
     }
-    for metric, found in amounts.items():
+    for metric, of_parts in amounts.items():
         nothing = [np.zeros(len(part.outcomes.done_s)) for part in parts]
-        for kind in dict.fromkeys(kind for one in found for kind in one):
-            add(metric, rates, [one.get(kind, none) for one, none in zip(found, nothing, strict=True)], kind)
-        add(metric, rates, [sum(one.values(), none) for one, none in zip(found, nothing, strict=True)])
+        for kind in dict.fromkeys(kind for by_kind in of_parts for kind in by_kind):
+            add(metric, rates, [by_kind.get(kind, none) for by_kind, none in zip(of_parts, nothing, strict=True)], kind)
+        add(metric, rates, [sum(by_kind.values(), none) for by_kind, none in zip(of_parts, nothing, strict=True)])
     least = [
         messages_minimum(
             system.overlay, part.audience, [system.subscribers[i].home for i in part.audience.members], spec.packets
         )
         for part in parts
     ]
-    whole = math.fsum(rate * one for rate, one in zip(rates, least, strict=True)) / math.fsum(rates)
+    whole = math.fsum(rate * messages for rate, messages in zip(rates, least, strict=True)) / math.fsum(rates)
     builder.add("system", "", "messages_minimum_per_event", whole, how="lower_bound", variant=alternative.name)
     if whole > 0.0:
-        sent = [np.array(sum(one.values(), np.zeros(1)), dtype=np.float64) for one in amounts["messages_per_event"]]
-        add("overhead_ratio", rates, [np.maximum(one / whole - 1.0, 0.0) for one in sent])
+        totals = [sum(by_kind.values(), np.zeros(1)) for by_kind in amounts["messages_per_event"]]
+        sent = [np.array(total, dtype=np.float64) for total in totals]
+        add("overhead_ratio", rates, [np.maximum(messages / whole - 1.0, 0.0) for messages in sent])
 
 
 def _add_delays(figures: _Figures, parts: Sequence[tuple[float, Floats]], quantiles: Sequence[float]) -> None:

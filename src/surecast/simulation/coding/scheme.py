@@ -59,16 +59,16 @@ class Casting:
         """Makes the nodes, subscribes everybody and lets the service tell them their parts, without any loss."""
         brokers = len(overlay.brokers)
         number = brokers + len(homes)
-        known = range(number + 1)
+        identifiers = range(number + 1)
         planner = PathPlanner(CapacityGraph.of_overlay(overlay))
-        service = NotificationService(number, settings, planner, known, seed)
-        publisher = PublisherNode(source, settings, known, number, seed, payload_bytes)
+        service = NotificationService(number, settings, planner, identifiers, seed)
+        publisher = PublisherNode(source, settings, identifiers, number, seed, payload_bytes)
         nodes: dict[int, DisseminationNode] = {
-            b: publisher if b == source else Relay(b, settings, known, number, seed, payload_bytes)
+            b: publisher if b == source else Relay(b, settings, identifiers, number, seed, payload_bytes)
             for b in range(brokers)
         }
         for i, home in enumerate(homes, brokers):
-            nodes[i] = SubscriberNode(i, home, settings, known, number, seed, payload_bytes)
+            nodes[i] = SubscriberNode(i, home, settings, identifiers, number, seed, payload_bytes)
             service.subscribe(i, 1, home, TOPIC, "", 0.0)
         publication, effects = service.publish(source, TOPIC, settings.coding.packets, 1.0, 0.0)
         if publication.unreachable:

@@ -233,8 +233,8 @@ def _grow(system: System, source: EventSource, flows: Flows, flow: int, hops: di
     route = flows.routes[int(flows.route[flow])]
     node = 0
     for broker, link in zip(route.brokers[1:], route.links, strict=True):
-        known = source.children.get((node, broker))
-        node = _add_node(source, node, broker, len(system.overlay.brokers) + link, hops) if known is None else known
+        child = source.children.get((node, broker))
+        node = _add_node(source, node, broker, len(system.overlay.brokers) + link, hops) if child is None else child
     return node
 
 

@@ -135,8 +135,8 @@ def run_until(
     builder = report_head(plan, settings, len(results), traced=len(given))
     reached = width(results)
     if not reached <= half_width:
-        known = f"are known to {reached:.3g} only" if math.isfinite(reached) else "have no interval"
-        builder.warn(f"after {len(results)} runs the reliabilities {known}, not to {half_width:g}: allow more runs")
+        precision = f"are known to {reached:.3g} only" if math.isfinite(reached) else "have no interval"
+        builder.warn(f"after {len(results)} runs the reliabilities {precision}, not to {half_width:g}: allow more runs")
     return build_report(plan, settings, results, builder)
 
 

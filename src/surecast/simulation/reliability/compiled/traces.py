@@ -58,12 +58,12 @@ def _alternate(is_up: bool, left: float, ups: Floats, downs: Floats, horizon_s: 
 def checked_traces(system: System, traces: GivenTraces | None) -> dict[str, Intervals]:
     """Traces from outside, checked: known names (a link's ends in either order), sorted intervals, no overlap."""
     brokers = [broker.name for broker in system.overlay.brokers]
-    known = {name: name for name in brokers}
+    names = {name: name for name in brokers}
     for link in system.overlay.links:
-        known |= {f"{brokers[link.b]}--{brokers[link.a]}": link.name, link.name: link.name}
+        names |= {f"{brokers[link.b]}--{brokers[link.a]}": link.name, link.name: link.name}
     result: dict[str, Intervals] = {}
     for name, intervals in (traces or {}).items():
-        if name not in known:
+        if name not in names:
             raise ConfigurationError(f"traces: there is no broker or link {name!r}; links are named like 'b0--b1'")
         array = np.array(intervals, dtype=np.float64).reshape(-1, 2)
         starts, ends = array[:, 0].copy(), array[:, 1].copy()
@@ -71,5 +71,5 @@ def checked_traces(system: System, traces: GivenTraces | None) -> dict[str, Inte
             raise ConfigurationError(
                 f"traces: {name}: up intervals must be (start, end) pairs in seconds, in order and without overlap"
             )
-        result[known[name]] = np.maximum(starts, 0.0)[ends > 0], ends[ends > 0]
+        result[names[name]] = np.maximum(starts, 0.0)[ends > 0], ends[ends > 0]
     return result

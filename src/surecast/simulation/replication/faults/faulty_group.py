@@ -64,7 +64,12 @@ class Clients:
     def _ask(self, client: int) -> None:
         sequence = self.world.options.requests - self._left[client] + 1
         oldest = min(
-            (one.sequence for one in self.operations if one.client == client and not one.is_answered), default=0
+            (
+                operation.sequence
+                for operation in self.operations
+                if operation.client == client and not operation.is_answered
+            ),
+            default=0,
         )
         if not self._left[client]:
             return
