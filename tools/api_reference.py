@@ -138,6 +138,7 @@ SECTIONS = (
         ("surecast.broker.cluster", "surecast.broker.config", "surecast.broker.event_log_reader"),
     ),
     Section("surecast.client"),
+    Section("surecast.load"),
     Section(
         "surecast.measurement",
         """

@@ -21,6 +21,7 @@ from benchmarks.broker.shapes import PAYLOAD_BYTES, Cell
 
 from surecast.broker.free_ports import free_port
 from surecast.broker.security import set_password
+from surecast.load import processes_use
 
 __all__ = [
     "HOST",
@@ -66,6 +67,14 @@ _NATS = """\
 host: 127.0.0.1
 port: {port}
 ping_interval: "1h"
+"""
+
+_NATS_MQTT = """\
+server_name: bench
+host: 127.0.0.1
+port: -1
+jetstream {{ store_dir: {folder} }}
+mqtt {{ host: 127.0.0.1, port: {port} }}
 """
 
 _AMQTT = """\
@@ -122,6 +131,9 @@ def start(name: str, folder: Path, core: int | None, nats: str | None = None) ->
         command = [_program("mosquitto"), "-c", _write(folder / "mosquitto.conf", _MOSQUITTO, port)]
     elif name == "nats":
         command = [nats or _program("nats-server"), "-c", _write(folder / "nats.conf", _NATS, port)]
+    elif name == "nats-mqtt":  # its listener for MQTT 3.1.1, which needs a name of the server and JetStream
+        text = _NATS_MQTT.replace("{folder}", str(folder / "jetstream"))
+        command = [nats or _program("nats-server"), "-c", _write(folder / "nats-mqtt.conf", text, port)]
     else:
         if importlib.util.find_spec("amqtt") is None:
             raise UnavailableError("the Python package amqtt is not installed")
@@ -181,11 +193,7 @@ def pinned(core: int | None) -> Iterator[None]:
 
 def processor_s(pid: int) -> float:
     """The processor time of all threads of a process, from the scheduler, in seconds."""
-    total_ns = 0
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            total_ns += int((thread / "schedstat").read_text().split()[0])
-    return total_ns / 1e9
+    return processes_use([pid]).processor_s
 
 
 def _program(name: str) -> str:

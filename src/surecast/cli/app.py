@@ -31,6 +31,7 @@ _NAMES = (
     "passwd",
     "pub",
     "sub",
+    "load",
     "cast",
     "zap",
     "pipeline",

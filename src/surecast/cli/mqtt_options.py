@@ -1,4 +1,4 @@
-"""Options of `surecast pub` and `surecast sub`, named as those of `mosquitto_pub` and `mosquitto_sub`."""
+"""Options of commands that are MQTT clients, named as those of `mosquitto_pub` and `mosquitto_sub`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from surecast.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from surecast.client import Client
+    from surecast.load import BrokerAccess
     from surecast.protocol.mqtt import Properties
 
-__all__ = ["MQTT_CONTEXT", "ClientOptions", "MqttCommand", "properties_for"]
+__all__ = ["MQTT_CONTEXT", "AccessOptions", "ClientOptions", "MqttCommand", "properties_for"]
 
 MQTT_CONTEXT: dict[str, Any] = {"help_option_names": ["--help"]}  # -h is the host
 _SEPARATOR = "\x1f"
@@ -46,7 +47,63 @@ Qos = Annotated[int, typer.Option("-q", "--qos", min=0, max=2, help="Quality of 
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientOptions:
+class AccessOptions:
+    """The options by which a client gets into a broker."""
+
+    username: Annotated[str | None, typer.Option("-u", "--username", help="User name.")] = None
+    password: Annotated[
+        str | None, typer.Option("-P", "--pw", envvar="SURECAST_PASSWORD", show_envvar=True, help="Password.")
+    ] = None
+    keep_alive_s: Annotated[
+        int, typer.Option("-k", "--keepalive", min=0, max=65_535, help="Keep-alive in seconds.")
+    ] = 60
+    version: Annotated[str, typer.Option("-V", "--protocol-version", help="MQTT version: 5, 311 or 31.")] = "5"
+    cafile: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM; switches TLS on.")] = None
+    cert: Annotated[Path | None, typer.Option(help="Certificate of this client, PEM; switches TLS on.")] = None
+    key: Annotated[Path | None, typer.Option(help="Private key of that certificate, PEM.")] = None
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Do not check the host name in the broker's certificate.")
+    ] = False
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS; trust the certificates of the system.")] = False
+    timeout_s: Annotated[
+        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the broker.")
+    ] = 10.0
+
+    @property
+    def level(self) -> int:
+        """Returns the protocol level of the version."""
+        from surecast.protocol.mqtt import V5, V31, V311
+
+        levels = {"5": V5, "311": V311, "3.1.1": V311, "31": V31, "3.1": V31}
+        version = levels.get(self.version.removeprefix("mqttv"))
+        if version is None:
+            raise ConfigurationError(f"-V {self.version}: write 5, 311 or 31")
+        return version
+
+    def access(self, address: str) -> BrokerAccess:
+        """Returns how to reach the broker at HOST:PORT."""
+        from surecast.client.group_client import split_address
+        from surecast.load import BrokerAccess
+
+        host, port = split_address(address)
+        return BrokerAccess(
+            host,
+            port,
+            self.level,
+            self.username,
+            None if self.password is None else self.password.encode(),
+            self.tls,
+            self.cafile,
+            self.cert,
+            self.key,
+            self.insecure,
+            self.timeout_s,
+            self.keep_alive_s,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientOptions(AccessOptions):
     """The options of a connection to a broker."""
 
     host: Annotated[str, typer.Option("-h", "--host", help="Host of the broker.")] = "127.0.0.1"
@@ -55,17 +112,9 @@ class ClientOptions:
         typer.Option("-p", "--port", help="Port; by default 1883, 8883 with TLS, 8083 with --ws, 8084 with both."),
     ] = None
     client_id: Annotated[str, typer.Option("-i", "--id", help="Client identifier; by default the broker's.")] = ""
-    username: Annotated[str | None, typer.Option("-u", "--username", help="User name.")] = None
-    password: Annotated[
-        str | None, typer.Option("-P", "--pw", envvar="SURECAST_PASSWORD", show_envvar=True, help="Password.")
-    ] = None
-    keep_alive_s: Annotated[
-        int, typer.Option("-k", "--keepalive", min=0, max=65_535, help="Keep-alive in seconds.")
-    ] = 60
     keep_session: Annotated[
         bool, typer.Option("-c", "--disable-clean-session", help="Keep the session on the broker; needs -i.")
     ] = False
-    version: Annotated[str, typer.Option("-V", "--protocol-version", help="MQTT version: 5, 311 or 31.")] = "5"
     properties: Annotated[
         list[str] | None,
         typer.Option(
@@ -80,18 +129,8 @@ class ClientOptions:
     will_payload: Annotated[str, typer.Option(help="Payload of the will.")] = ""
     will_qos: Annotated[int, typer.Option(min=0, max=2, help="QoS of the will.")] = 0
     will_retain: Annotated[bool, typer.Option("--will-retain", help="Retain the will.")] = False
-    cafile: Annotated[Path | None, typer.Option(help="Certificates to trust, PEM; switches TLS on.")] = None
-    cert: Annotated[Path | None, typer.Option(help="Certificate of this client, PEM; switches TLS on.")] = None
-    key: Annotated[Path | None, typer.Option(help="Private key of that certificate, PEM.")] = None
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Do not check the host name in the broker's certificate.")
-    ] = False
-    tls: Annotated[bool, typer.Option("--tls", help="Use TLS; trust the certificates of the system.")] = False
     ws: Annotated[bool, typer.Option("--ws", help="Use WebSocket.")] = False
     ws_path: Annotated[str, typer.Option(help="Path of the WebSocket.")] = "/mqtt"
-    timeout_s: Annotated[
-        float, typer.Option("--timeout", min=0.1, help="Seconds to wait for an answer of the broker.")
-    ] = 10.0
 
     def properties_for(self, packet: str) -> Properties:
         """Returns the MQTT properties of one kind of packet."""
@@ -103,12 +142,9 @@ class ClientOptions:
         from dataclasses import replace
 
         from surecast.client import Client, tls_context
-        from surecast.protocol.mqtt import V5, V31, V311, Will
+        from surecast.protocol.mqtt import V5, V31, Will
 
-        levels = {"5": V5, "311": V311, "3.1.1": V311, "31": V31, "3.1": V31}
-        version = levels.get(self.version.removeprefix("mqttv"))
-        if version is None:
-            raise ConfigurationError(f"-V {self.version}: write 5, 311 or 31")
+        version = self.level
         if self.properties and version != V5:
             raise ConfigurationError(f"-D: properties are of MQTT 5 only; leave out -V {self.version}")
         if self.keep_session and not self.client_id:
