@@ -323,3 +323,33 @@ delivery: {fault_tolerance: {scheme: none}}
         found = simulate_composed(system, scheme, runs=2, duration_s=3000.0, seed=2)
         assert found.value("success_share", name="s") == pytest.approx(1.0)
         assert found.value("share_late", name="s") > 0.5
+
+
+BUSY = """
+surecast: 1
+name: busy
+overlay: {brokers: [{name: b, capacity: 10/s}]}
+workload:
+  topics: [t]
+  deadline: 1min
+  publishers: [{name: p, home: b, topics: [t], rate: RATE}]
+  subscribers: [{name: s, home: b, topics: [t]}]
+"""
+
+
+def warned(rate: str, duration_s: float, warm_up_s: float = 0.0) -> list[str]:
+    system = build(parse_text(BUSY.replace("RATE", rate)))
+    report = simulate_composed(system, runs=4, duration_s=duration_s, warm_up_s=warm_up_s, seed=1)
+    return [warning for warning in report.info.warnings if "remembers its start" in warning]
+
+
+def test_a_queue_near_saturation_is_warned_about_until_runs_are_long_enough() -> None:
+    # 2 U s (1 + c) / (1 - U)² = 2 * 0.95 * 0.1 * 2 / 0.0025 = 152 s
+    (warning,) = warned("9.5/s", 2000.0)
+    assert warning.startswith(
+        "composed: broker b has a utilisation of 0.95: its queue remembers its start for about 152 s"
+    )
+    assert "a warm-up of 760 s" in warning
+    assert "a duration of 7.6e+03 s" in warning
+    assert warned("9.5/s", 8000.0, 760.0) == []
+    assert warned("5/s", 2000.0) == []

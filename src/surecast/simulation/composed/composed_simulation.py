@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.mechanism import Mechanism
+from surecast.scenario.saturation import event_loads
 from surecast.scenario.system import System
 from surecast.simulation.composed.composed_arrays import Besides, ComposedPlan, compose_plan
 from surecast.simulation.composed.composed_run import LOST_ON_WAY, QUEUE_LOSSES, ComposedRunResult, simulate_run
@@ -35,6 +36,10 @@ __all__ = ["simulate_composed"]
 Floats = NDArray[np.float64]
 VARIANT = "composed"
 _FAILURES_MIN = 100.0
+_MEMORIES_BEFORE, _MEMORIES_MIN = 5.0, 200.0
+"""So many times what a queue remembers of its start pass before what counts, and in all runs."""
+_BIAS_MAX = 0.005
+"""A start with empty queues matters where their memory is more than this share of a run."""
 EVENTS_MAX = 3_000_000
 VISITS_MAX = 10_000_000
 """Events of all runs together, and how often they and their acknowledgements come to a broker; a longer simulation is
@@ -94,6 +99,7 @@ def simulate_composed(
             f"more than {EVENTS_MAX:,} events and {VISITS_MAX:,} visits to brokers; take fewer runs for longer ones"
         )
     _warn_of_rare_failures(builder, system, runs * settings.duration_s)
+    _warn_of_long_memory(builder, system, settings, runs, besides or {})
     if len(plan.outlets) < sum(bool(system.publishers_of(s)) for s in system.subscribers):
         builder.warn("composed: subscribers without a dropping mechanism that can serve them are left out")
     _Figures(builder, plan, settings, results).add(tuple(quantiles))
@@ -109,6 +115,33 @@ def _warn_of_rare_failures(builder: ReportBuilder, system: System, simulated_s: 
         builder.warn(
             f"composed: only about {number:.2g} failures happen in all runs, too few for the intervals to hold; give "
             "them a longer duration, or simulate failures alone (--alone)"
+        )
+
+
+def _warn_of_long_memory(
+    builder: ReportBuilder, system: System, settings: ReliabilitySettings, runs: int, besides: Besides
+) -> None:
+    """Warns where a queue near saturation remembers its start for so long that the intervals do not hold.
+
+    What a queue of utilisation U knows of its start decays in about 2 U s (1 + c) / (1 - U)², s and c being mean and
+    squared coefficient of variation of the service: 4 s / (1 - U)² for M/M/1 near saturation.
+    """
+    memory_s, name, utilisation = 0.0, "", 0.0
+    brokers = {f"broker {broker.name}": broker.notification_service for broker in system.overlay.brokers}
+    for load in event_loads(system):
+        share = load.utilisation + besides.get(load.component, (0.0, 0.0))[0]
+        service = brokers.get(load.component)
+        squared_cv = 1.0 if service is None else service.squared_cv
+        decay_s = 2.0 * share * (1.0 + squared_cv) / load.capacity_per_s / max(1.0 - share, 1e-9) ** 2
+        if decay_s > memory_s:
+            memory_s, name, utilisation = decay_s, load.component, share
+    from_empty = settings.warm_up_s < _MEMORIES_BEFORE * memory_s and memory_s > _BIAS_MAX * settings.duration_s
+    if from_empty or runs * settings.duration_s < _MEMORIES_MIN * memory_s:
+        builder.warn(
+            f"composed: {name} has a utilisation of {utilisation:.3g}: its queue remembers its start for about "
+            f"{memory_s:.3g} s, and the intervals may miss the long run; give a warm-up of "
+            f"{_MEMORIES_BEFORE * memory_s:.3g} s (experiment.warm_up) and a duration of "
+            f"{_MEMORIES_MIN * memory_s / runs:.3g} s and more"
         )
 
 
