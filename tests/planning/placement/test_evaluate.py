@@ -188,7 +188,7 @@ def test_matching_costs(offices: Make, matching: str, compiled: bool) -> None:
     """By compiled code where costs grow with the number of entries alone, otherwise by the plain model."""
     scenario, system = offices(matching=f", matching: {matching}", active=300)
     problem = placement_problem(system, scenario)
-    assert (problem.plain is None) == compiled
+    assert problem.is_compiled == compiled
     for number in (0b1, 0b101101):
         assert_agrees(problem, number, plain_model(scenario, system, members(problem, number)))
 

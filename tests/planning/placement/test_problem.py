@@ -73,7 +73,7 @@ def test_refusals(offices: Make) -> None:
 
 def test_refuses_wrong_arrays(offices: Make) -> None:
     scenario, system = offices(matching=", matching: index")
-    assert placement_problem(system, scenario, entry_services=np.full((6, 2), 1e-7)).plain is None
+    assert placement_problem(system, scenario, entry_services=np.full((6, 2), 1e-7)).is_compiled
     with pytest.raises(ConfigurationError, match="entry_services must have a row of two numbers"):
         placement_problem(system, scenario, entry_services=np.zeros((5, 2)))
     with pytest.raises(ConfigurationError, match="statistics_of must name one of the 1 groups"):

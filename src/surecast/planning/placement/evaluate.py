@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from surecast.errors import ConfigurationError, refuse_unknown
 from surecast.planning.placement.problem import PlacementProblem
-from surecast.prediction.capacity.capacity_model import ALGORITHMS
+from surecast.prediction.capacity.capacity_model import ALGORITHMS, known_algorithms
 from surecast.prediction.capacity.filter_probabilities import ROUTINGS
 
 __all__ = ["Evaluation", "as_masks", "checked_algorithms", "evaluate", "figures_of"]
@@ -82,8 +82,15 @@ def evaluate(
 def figures_of(problem: PlacementProblem, masks: Masks, algorithms: tuple[str, ...], headroom: bool) -> Array:
     """Returns the figures by placement, algorithm and figure: of compiled code, or of the plain model where it must be
     used."""
-    if problem.plain is not None:
+    if not problem.is_compiled:
         return problem.plain.figures(problem.arrays, masks, algorithms, headroom)
+    own = [i for i, algorithm in enumerate(algorithms) if algorithm not in ALGORITHMS]
+    if own:
+        compiled = [i for i in range(len(algorithms)) if i not in own]
+        parts = [figures_of(problem, masks, tuple(algorithms[i] for i in compiled), headroom)] if compiled else []
+        # what was registered has its laws in Python only
+        parts.append(problem.plain.figures(problem.arrays, masks, tuple(algorithms[i] for i in own), headroom))
+        return np.concatenate(parts, axis=1)[:, np.argsort([*compiled, *own])]
     from surecast.prediction.capacity.placement_kernel import evaluate_placements
 
     codes = np.array(
@@ -122,7 +129,7 @@ def as_evaluation(problem: PlacementProblem, masks: Masks, algorithms: tuple[str
 def checked_algorithms(algorithms: Sequence[str] | None) -> tuple[str, ...]:
     """Returns the algorithms asked for, each once; all nine without any."""
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
-    refuse_unknown("algorithm", chosen, ALGORITHMS)
+    refuse_unknown("algorithm", chosen, known_algorithms())
     if not chosen:
         raise ConfigurationError("no routing algorithm was named; name one, or leave them out for all nine")
     return chosen

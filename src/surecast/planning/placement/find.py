@@ -93,7 +93,7 @@ def find_placement(
         front=front,
         **common,
     )
-    if count > COMPARED_MAX or problem.plain is not None:
+    if count > COMPARED_MAX or not problem.is_compiled:
         return plan
     return replace(plan, optimum=plan_placement(problem, front=(objective,), **common))
 

@@ -76,7 +76,8 @@ class PlacementProblem:
     central: bool
     costs: Array
     tables: ForwardingTables
-    plain: PlainPlacements | None = None
+    plain: PlainPlacements
+    is_compiled: bool = True
 
     @property
     def active_subscriptions(self) -> float:
@@ -95,7 +96,7 @@ class PlacementProblem:
             self,
             publications=publications * self.publications,
             subscriptions=subscriptions * self.subscriptions,
-            plain=None if self.plain is None else self.plain.scaled(publications, subscriptions),
+            plain=self.plain.scaled(publications, subscriptions),
         )
 
     @property
@@ -203,9 +204,8 @@ def placement_problem(
         rule == "central",
         _costs(costs, [broker.name for broker in overlay.brokers]),
         forwarding_tables(statistics),
-        PlainPlacements(replace(system, overlay=overlay), workload, group.ravel(), queues, shared_directions)
-        if by_class
-        else None,
+        PlainPlacements(replace(system, overlay=overlay), workload, group.ravel(), queues, shared_directions),
+        not by_class,
     )
 
 

@@ -17,10 +17,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import dawsn
+from scipy.stats import poisson
 
 from surecast.errors import ConfigurationError, refuse_unknown
 
 __all__ = [
+    "AS_PRINTED",
     "LAWS",
     "ROUTINGS",
     "RoutingLaw",
@@ -51,7 +53,9 @@ class RoutingLaw:
 
 
 LAWS: Final[dict[str, RoutingLaw]] = {}
-"""The algorithms that `register_routing` added."""
+"""The algorithms that `register_routing` added, and merging as the paper prints it."""
+AS_PRINTED: Final = "merging-as-printed"
+"""Merging whose new interval has two independent uniform ends: p_s(k) = (4k+1) / (2k+1)², as capacity prints it."""
 
 
 def register_routing(name: str, law: RoutingLaw) -> None:
@@ -62,14 +66,15 @@ def register_routing(name: str, law: RoutingLaw) -> None:
     [1.0, 1.0]
     >>> unregister_routing("always")
     """
-    if name in ROUTINGS or " " in name or not name:
+    if name in (*ROUTINGS, AS_PRINTED) or " " in name or not name:
         raise ConfigurationError(f"a routing algorithm of one's own cannot be called {name!r}; take another word")
     LAWS[name] = law
 
 
 def unregister_routing(name: str) -> None:
     """Takes a registered algorithm away again; for tests and for extensions that are unloaded."""
-    LAWS.pop(name, None)
+    if name != AS_PRINTED:
+        LAWS.pop(name, None)
 
 
 # Near x = 0 the closed forms are differences of nearly equal numbers; their power series are not.
@@ -208,3 +213,44 @@ def _dawson_integral(t: Array) -> Array:
     terms = _ODD_FACTORIAL[:8] / (2.0 ** (n + 1) * 2.0 * n)
     outer = 0.5 * np.log(far) + _LOG_CONSTANT - np.polynomial.polynomial.polyval(far**-2.0, [0.0, *terms])
     return np.where(t < _ASYMPTOTIC_FROM, inner, outer)
+
+
+_SUMMED_UP_TO = 200.0
+"""Mean numbers up to which the printed probability is summed over the Poisson distribution term by term."""
+
+
+def _printed(k: Array) -> Array:
+    """Returns p_s(k) of merging as capacity prints it."""
+    return np.asarray((4.0 * k + 1.0) / (2.0 * k + 1.0) ** 2, dtype=np.float64)
+
+
+def printed_subscription_probability(x: Array) -> Array:
+    """Returns P_s of merging by capacity Eq. 20 with p_s(k) as printed.
+
+    For a large mean the expansion around it is used, by the derivatives up to the fourth.
+
+    >>> printed_subscription_probability(np.array([0.0, 1.0, 1e4])).round(6).tolist()
+    [1.0, 0.662021, 0.0001]
+    """
+    flat = np.atleast_1d(np.asarray(x, dtype=np.float64)).ravel()
+    found = np.empty_like(flat)
+    few = flat <= _SUMMED_UP_TO
+    numbers = np.arange(int(_SUMMED_UP_TO + 12.0 * math.sqrt(_SUMMED_UP_TO)))
+    if few.any():
+        different, places = np.unique(flat[few], return_inverse=True)
+        found[few] = (poisson.pmf(numbers[None, :], different[:, None]) @ _printed(numbers.astype(np.float64)))[places]
+    many = flat[~few]
+    # with y = 2k + 1: 2 / y - 1 / y², whose derivatives by k follow
+    y = 2.0 * many + 1.0
+    second = 16.0 / y**3 - 24.0 / y**4
+    third = -96.0 / y**4 + 192.0 / y**5
+    fourth = 768.0 / y**5 - 1920.0 / y**6
+    found[~few] = _printed(many) + many * second / 2.0 + many * third / 6.0 + many**2 * fourth / 8.0
+    return found.reshape(np.shape(x))
+
+
+LAWS[AS_PRINTED] = RoutingLaw(
+    lambda x: notification_probability("merging", x),
+    printed_subscription_probability,
+    lambda x: remote_entries("merging", x),
+)
