@@ -299,7 +299,8 @@ class _Queue:
         if self.load >= 1.0:
             raise SaturationError(
                 f"{name} is overloaded: its utilisation would be {self.load:.4g}; there is no steady state to answer "
-                "for: give it a higher capacity, or publish less"
+                f"for: give it more than {self.load:.4g} times its capacity, or publish less than "
+                f"{1.0 / self.load:.4g} of this"
             )
         plain = wait = self.second / (2.0 * (1.0 - self.load))
         for rate, queue in before:

@@ -18,6 +18,7 @@ from surecast.prediction.capacity.capacity_figures import (
     add_received,
     add_waiting,
     queue_name,
+    spaced_out,
     warn_of_averaging,
 )
 from surecast.prediction.capacity.capacity_model import (
@@ -191,6 +192,13 @@ def _add_assumptions(
         "traffic follows the set of active subscriptions and they are underestimated, with hundreds of equal classes "
         "they are not; waiting_averaged_s is averaged over the sets"
     )
+    if regular := spaced_out(system):
+        more = f" and {len(regular) - _NAMED_MAX} more" if len(regular) > _NAMED_MAX else ""
+        builder.warn(
+            f"waiting times behind other brokers are too long: the service of {', '.join(regular[:_NAMED_MAX])}{more} "
+            "is regular, so that messages leave spaced out, and each broker is taken to get them at random (Poisson); "
+            "with constant service on all brokers a single wait may be several times too long"
+        )
     builder.note(
         "delays of clients are those of the notifications that their own subscriptions match, until their home broker "
         "has processed them; times in different queues are taken as independent, and a sum of them as gamma distributed"

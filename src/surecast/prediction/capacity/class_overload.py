@@ -72,6 +72,7 @@ def _class_refusal(system: System, workload: ClassWorkload, algorithm: str) -> S
                 parts = f", {own:.4g} by filter classes and the rest by topics" if total > own + 1e-12 else ""
                 return SaturationError(
                     f"{name} is overloaded{when} under {algorithm}: its utilisation would be {total:.4g}{parts}; there "
-                    "is no steady state to answer for: give it a higher capacity, or publish less"
+                    f"is no steady state to answer for: give it more than {total:.4g} times its capacity, or publish "
+                    f"and subscribe less than {1.0 / total:.4g} of this"
                 )
     return None

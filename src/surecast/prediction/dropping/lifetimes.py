@@ -106,7 +106,8 @@ def lifetime_queue(phases: Phases, arrival_per_s: float, service_per_s: float, l
     if stretches > _STRETCHES_MAX:
         raise AssumptionError(
             f"a lifetime of {lifetime_s:.6g} s spans {fastest * lifetime_s:.3g} transitions of the queue, too many to "
-            "compute; leave expiry out, as so long a lifetime hardly matters, or simulate"
+            "compute; simulate it. Without expiry the answer may be another one: what waits longer than it lives is "
+            "then delivered"
         )
     step = lifetime_s / stretches
     over, integral, moment = _stretch(rates, step)
