@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -21,13 +21,14 @@ from surecast.broker.replica import make_node
 from surecast.broker.security_acl import AccessRules, format_rule, parse_rule
 from surecast.broker.service_log import BrokerLog
 from surecast.protocol.broker import Authorise, BrokerCore, BrokerSettings
+from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import Application, GroupMachine
 
 if TYPE_CHECKING:
     from surecast.broker.metrics import BrokerCollector
 
-__all__ = ["GroupService", "run_group_broker"]
+__all__ = ["GroupService", "group_core", "make_rules", "run_group_broker"]
 
 MakeApplications = Callable[[BrokerGroupSpec], Sequence[Application]]
 
@@ -79,14 +80,7 @@ class GroupService(BrokerService):
 
     async def _open_server(self, observer: EventObserver | None) -> MeasuredStore:
         group, settings = self.group, self.config.settings
-        machine = GroupMachine(
-            self.replica,
-            lambda authorise: _core(settings, authorise, observer),
-            make_rules=_rules,
-            make_limits=limits_of,
-            applications=self._applications,
-            version=f"surecast {__version__}",
-        )
+        machine = self._make_machine(settings, observer)
         node = make_node(group, self.replica, machine, self.log)
         node.store = store = MeasuredStore(node.store)
         self._write_pid()
@@ -95,10 +89,10 @@ class GroupService(BrokerService):
         await node.start()
         if observer is not None:
             observer.set_quiet(False)
-        self.server = GroupServer(
-            node,
-            machine,
-            settings,
+        self.server = self._make_group_server(
+            node=node,
+            machine=machine,
+            settings=settings,
             authenticate=self._authenticator,
             hooks=self._hooks(),
             elsewhere=" ".join(group.mqtt_addresses(but=self.replica)),
@@ -115,6 +109,19 @@ class GroupService(BrokerService):
             self._port = AdminPort(self.server)
             await self._port.start(wanted)
         return store
+
+    def _make_machine(self, settings: BrokerSettings, observer: EventObserver | None) -> GroupMachine:
+        return GroupMachine(
+            self.replica,
+            lambda authorise: group_core(settings, authorise, observer),
+            make_rules=make_rules,
+            make_limits=limits_of,
+            applications=self._applications,
+            version=f"surecast {__version__}",
+        )
+
+    def _make_group_server(self, **options: Any) -> GroupServer:
+        return GroupServer(**options)
 
     def _limit(self) -> None:
         """Gives the group the limits of the configuration; they hold for all replicas."""
@@ -136,11 +143,19 @@ class GroupService(BrokerService):
         await self.server.node.stop()
 
 
-def _core(settings: BrokerSettings, authorise: Authorise, observer: EventObserver | None) -> BrokerCore:
-    return BrokerCore(settings, authorise=authorise, observer=observer, journal=NoJournal(), watches=False)
+def group_core(
+    settings: BrokerSettings,
+    authorise: Authorise,
+    observer: EventObserver | None,
+    traffic: LocalTraffic | None = None,
+) -> BrokerCore:
+    """Returns the core of a replica; with `traffic` for a group in an overlay."""
+    return BrokerCore(
+        settings, authorise=authorise, observer=observer, journal=NoJournal(), watches=False, traffic=traffic
+    )
 
 
-def _rules(data: bytes) -> tuple[Authorise, bool]:
+def make_rules(data: bytes) -> tuple[Authorise, bool]:
     """The rules of a RULES item. Its first line is what becomes of wildcards; it makes sure that no item is empty."""
     wildcards, *lines = data.decode().splitlines()
     access = AccessRules(map(parse_rule, lines), "filter" if wildcards == "filter" else "deny")

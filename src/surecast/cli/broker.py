@@ -105,7 +105,8 @@ def broker(
     }
     flags = {field: value for field, value in flags.items() if value is not None} | settings_of(settings)
     if overlay is not None or data is not None:
-        _run_overlay_broker(overlay, flags.pop("name", None), data, [*flags, *_others(config, check_config, group)])
+        own = flags.pop("name", None)
+        _run_overlay_broker(overlay, own, id, data, [*flags, *_others(config, check_config, group)])
     if group is not None or id is not None:
         _run_replica(group, id, [*flags, *(["config"] if config or check_config else [])])
     file = check_config or config
@@ -150,23 +151,34 @@ def _others(config: Path | None, check_config: Path | None, group: Path | None) 
     return [name for name, value in options.items() if value is not None]
 
 
-def _run_overlay_broker(overlay: Path | None, name: str | None, data: Path | None, others: list[str]) -> None:
+def _run_overlay_broker(
+    overlay: Path | None, name: str | None, replica: int | None, data: Path | None, others: list[str]
+) -> None:
     from surecast.errors import ConfigurationError
 
     if overlay is None or name is None:
         raise ConfigurationError("--overlay and --name go together: the file of an overlay, and which broker this is")
+    if replica is not None and data is not None:
+        raise ConfigurationError("--data: the replicas of a group have their folders from the overlay's file")
     if others:
         raise ConfigurationError(
             f"--overlay: the overlay's file says everything; {', '.join(others)} cannot be given too"
         )
     from surecast.broker.broker_service import EXIT_STORE_FAILED
-    from surecast.broker.overlay.overlay_service import run_overlay_broker
+    from surecast.broker.replica.founding import LostStateError
     from surecast.broker.store_base import DamagedError
     from surecast.cli.output import print_error
 
     try:
-        code = run_overlay_broker(overlay, name, data)
-    except DamagedError as error:
+        if replica is None:
+            from surecast.broker.overlay.overlay_service import run_overlay_broker
+
+            code = run_overlay_broker(overlay, name, data)
+        else:
+            from surecast.broker.overlay.overlay_group import run_overlay_replica
+
+            code = run_overlay_replica(overlay, name, replica)
+    except (LostStateError, DamagedError) as error:
         print_error(error)
         code = EXIT_STORE_FAILED
     _leave(code)

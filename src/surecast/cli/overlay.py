@@ -38,6 +38,13 @@ AlgorithmName = Annotated[
     ),
 ]
 
+Replicas = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="BROKER=COUNT", help="Make a broker a group of so many replicas, such as b2=3. May be repeated."
+    ),
+]
+
 
 @app.command()
 @takes_groups
@@ -60,6 +67,7 @@ def plan(
             metavar="FOLDER", help="Folder with ca.pem, and NAME.pem and NAME.key for each broker: links are then TLS."
         ),
     ] = None,
+    replicas: Replicas = None,
     json: AsJson = False,
 ) -> None:
     """Write the file of an overlay from a scenario: brokers, links, trees, topics, addresses, times.
@@ -78,6 +86,7 @@ def plan(
         hosts=hosts,
         certificates=certificates,
         options=_times_of(system),
+        groups=dict(map(_group, replicas or ())),
     )
     if json:
         print_json(_described(overlay, out))
@@ -118,6 +127,7 @@ def up(
     folder: Annotated[Path, typer.Option(help="Folder of the overlay's file, state and logs.")] = FOLDER,
     scheme: SchemeName = None,
     algorithm: AlgorithmName = None,
+    replicas: Replicas = None,
     settings: Overrides = None,
     event_log: Annotated[bool, typer.Option("--event-log", help="Write an event log for each broker.")] = False,
     gates: Annotated[
@@ -136,7 +146,8 @@ def up(
 
     options: dict[str, Any] = {"event_log": {"folder": "events"}} if event_log else {}
     options |= {"gates": True} if gates else {}
-    path = _founded(source, folder, scheme, algorithm, settings, options)
+    groups = dict(map(_group, replicas or ()))
+    path = _founded(source, folder, scheme, algorithm, settings, options, groups)
     stops = stop_on_signals()
     with LocalOverlay(path) as overlay:
         missing = overlay.not_running()
@@ -162,7 +173,7 @@ def status(file: OverlayPath = FOLDER, json: AsJson = False) -> None:
     if json:
         print_json({"brokers": statuses, "links": link_rows(links)})
     else:
-        print_status(statuses, links, {name: overlay.file.mqtt_address(name) for name in overlay.names})
+        print_status(statuses, links, {name: " ".join(overlay.file.mqtt_addresses(name)) for name in overlay.brokers})
     if any("error" in each for each in statuses.values()) or not all(row["is_up"] for row in link_rows(links)):
         raise typer.Exit(1)
 
@@ -270,6 +281,7 @@ def _founded(
     algorithm: str | None,
     settings: list[str] | None,
     options: dict[str, Any],
+    groups: dict[str, int],
 ) -> Path:
     """Returns the file of the overlay to start: written for a scenario where there is none yet."""
     from surecast.broker.overlay.overlay_file import load_overlay
@@ -282,6 +294,7 @@ def _founded(
     is_scenario = isinstance(data, dict) and "trees" not in data
     if not is_scenario:
         given = [name for name, value in (("--scheme", scheme), ("--algorithm", algorithm)) if value is not None]
+        given += ["--replicas"] if groups else []
         given += ["--set"] if settings else []
         given += [f"--{name.replace('_', '-')}" for name in options]
         if given:
@@ -291,9 +304,11 @@ def _founded(
     system = Scenario.load(source, parse_overrides(settings)).system
     wanted = plan_of(system, scheme, algorithm)
     if not path.exists():
-        return _written(write_overlay(path, system.name, wanted, options=_times_of(system) | options), path)
+        options = _times_of(system) | options
+        return _written(write_overlay(path, system.name, wanted, options=options, groups=groups), path)
     there = load_overlay(path)
-    if there.plan != wanted or any(name not in there.model_fields_set for name in options):
+    replicas = {broker.name: len(broker.replicas) for broker in there.brokers if broker.replicas}
+    if there.plan != wanted or replicas != groups or any(name not in there.model_fields_set for name in options):
         raise ConfigurationError(
             f"{path}: this folder has an overlay that differs from these options: {there.name}, "
             f"{_summary(there.plan)}; leave them out to start that one, or choose another folder"
@@ -312,7 +327,7 @@ def _print_begun(overlay: LocalOverlay, as_json: bool) -> None:
     from surecast.cli.output import console, print_json
     from surecast.cli.overlay_output import print_status
 
-    addresses = {name: overlay.file.mqtt_address(name) for name in overlay.names}
+    addresses = {name: " ".join(overlay.file.mqtt_addresses(name)) for name in overlay.brokers}
     if as_json:
         print_json({"mqtt": addresses, "brokers": overlay.ask_all("/status")})
         return
@@ -334,8 +349,8 @@ def plan_of(system: System, scheme: str | None, algorithm: str | None) -> Overla
     replicas = system.delivery.replication.replicas
     if replicas > 1:
         raise AssumptionError(
-            f"delivery.replication.replicas: {replicas}: a broker of an overlay is one process, not a group of "
-            "replicas; write 1, or --set delivery.replication.replicas=1"
+            f"delivery.replication.replicas: {replicas}: which brokers are groups is said by --replicas BROKER=COUNT "
+            "of overlay plan and up; write 1, or --set delivery.replication.replicas=1"
         )
     if system.delivery.routing is not None and system.delivery.routing.advertisements:
         raise AssumptionError(
@@ -366,6 +381,13 @@ def _times_of(system: System) -> dict[str, Any]:
     return times | {"refresh": format_duration(tolerance.refresh_interval), "timeout": format_duration(timeout_s)}
 
 
+def _group(text: str) -> tuple[str, int]:
+    broker, separator, count = text.partition("=")
+    if not separator or not broker or not (count.isascii() and count.isdigit()):
+        raise ConfigurationError(f"--replicas {text}: write BROKER=COUNT, such as b2=3")
+    return broker, int(count)
+
+
 def _host(text: str) -> tuple[str, str]:
     broker, separator, address = text.partition("=")
     if not separator or not broker or not address:
@@ -392,7 +414,12 @@ def _described(overlay: OverlayFile, path: Path) -> dict[str, Any]:
         "epoch": overlay.epoch,
         "hash": overlay.hash,
         "brokers": [
-            {"name": each.name, "link": each.link, "mqtt": overlay.mqtt_address(each.name)} for each in overlay.brokers
+            {
+                "name": each.name,
+                "links": [str(address) for address in overlay.addresses(each.name)],
+                "mqtt": overlay.mqtt_addresses(each.name),
+            }
+            for each in overlay.brokers
         ],
         "links": [list(link) for link in overlay.plan.links],
         "trees": [

@@ -55,23 +55,23 @@ class Clients:
         self._overlay = overlay
         self._clients: list[paho.Client] = []
 
-    def connect(self, broker: str, name: str, *, clean: bool = False, will: str = "") -> paho.Client:
+    def connect(self, broker: str, name: str, *, clean: bool = False, will: str = "", replica: int = 0) -> paho.Client:
         client = paho.Client(CallbackAPIVersion.VERSION2, client_id=name, clean_session=clean)
         if will:
             client.will_set(will, b"gone", 1)
         client.reconnect_delay_set(1, 1)
-        host, _, port = self._overlay.file.mqtt_address(broker).rpartition(":")
+        host, _, port = self._overlay.file.mqtt_addresses(broker)[replica].rpartition(":")
         client.connect(host, int(port))
         client.loop_start()
         until(client.is_connected, f"{name} at {broker}")
         self._clients.append(client)
         return client
 
-    def subscribe(self, broker: str, name: str, topic: str, qos: int) -> Subscriber:
-        return Subscriber(self.connect(broker, name), topic, qos)
+    def subscribe(self, broker: str, name: str, topic: str, qos: int, replica: int = 0) -> Subscriber:
+        return Subscriber(self.connect(broker, name, replica=replica), topic, qos)
 
-    def publish(self, broker: str, name: str) -> Publisher:
-        return Publisher(self.connect(broker, name))
+    def publish(self, broker: str, name: str, replica: int = 0) -> Publisher:
+        return Publisher(self.connect(broker, name, replica=replica))
 
     def close(self) -> None:
         for client in self._clients:
@@ -124,10 +124,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., tuple[LocalOverlay, Clients]
     running: list[tuple[LocalOverlay, Clients]] = []
 
     def begin(plan: OverlayPlan, **options: Any) -> tuple[LocalOverlay, Clients]:
-        certificates = options.pop("certificates", None)
+        certificates, groups = options.pop("certificates", None), options.pop("groups", None)
         options = {"gates": True, "durability": "os", "log": {"level": "info"}, **options}
         path = tmp_path / "overlay.yaml"
-        write_overlay(path, "test", plan, options=options, certificates=certificates)
+        write_overlay(path, "test", plan, options=options, certificates=certificates, groups=groups)
         overlay = LocalOverlay(path)
         clients = Clients(overlay)
         running.append((overlay, clients))

@@ -171,7 +171,7 @@ def test_the_command_writes_the_plan_of_a_scenario(
         (["--scheme", "hope"], "no scheme 'hope'"),
         (["--algorithm", "central covering"], "write peer-to-peer or hierarchical before its name"),
         (["--algorithm", "hope"], "trees[0].algorithm: no 'hope'; use one of flooding, simple"),
-        (["--set", "delivery.replication.replicas=3"], "a broker of an overlay is one process"),
+        (["--set", "delivery.replication.replicas=3"], "which brokers are groups is said by --replicas"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_and_nothing_is_written(

@@ -324,10 +324,14 @@ class BrokerWorld:
                 continue
             on_the_way = bytes(wire.to[name])
             if on_the_way and connection.is_up and self.random.random() < 0.7:
-                with suppress(PeerError if self.is_lied_to else ()):
+                with suppress(PeerError if self.may_end(name) else ()):
                     connection.receive(on_the_way[: self.random.randrange(len(on_the_way))], self.now)
             connection.close(self.now)
             self.turn(name)
+
+    def may_end(self, name: str) -> bool:
+        """Whether an end of a connection may end it at any time."""
+        return self.is_lied_to
 
     def arrive(self, pair: tuple[str, str], name: str) -> None:
         """Some bytes on their way to an end come, cut anywhere."""
@@ -341,7 +345,7 @@ class BrokerWorld:
         try:
             wire.ends[name].receive(data, self.now)
         except PeerError as error:
-            if "a new hello is needed" not in str(error) and not self.is_lied_to:
+            if "a new hello is needed" not in str(error) and not self.may_end(name):
                 raise
             self.cut(*pair)
         self.turn(name)

@@ -317,8 +317,8 @@ def test_the_clock_of_a_neighbour_is_measured_and_a_small_difference_is_none() -
         call.ping(line.now)
         answer.receive(call.output(), line.now + 0.002 + ahead_s)
         call.receive(answer.output(), line.now + 0.004)
-        assert call.ahead_s == pytest.approx(found_s)
-        assert call.round_trip_s == pytest.approx(0.004)
+        assert call.clock.ahead_s == pytest.approx(found_s)
+        assert call.clock.round_trip_s == pytest.approx(0.004)
 
 
 def test_messages_of_a_broker_that_stands_alone_in_its_plan_are_as_ever() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from typing import Final, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 
 from surecast.broker.listeners import certificate_name
 from surecast.broker.overlay.link_gate import LinkGate
@@ -24,6 +24,9 @@ from surecast.broker.replica.handshake import RefusalError
 from surecast.broker.tcp import peer_name
 from surecast.errors import PeerError
 from surecast.protocol.overlay_broker import LinkConnection
+
+if TYPE_CHECKING:
+    from surecast.protocol.group.group_link import GroupLink
 
 __all__ = ["HANDSHAKE_S", "EndKind", "LinkTransport", "TransportHandler"]
 
@@ -45,7 +48,7 @@ class TransportHandler(Protocol):
     def gate_of(self, neighbour: str) -> LinkGate:
         """Returns the gate in front of what is sent to a neighbour."""
 
-    def admitted(self, transport: LinkTransport) -> LinkConnection:
+    def admitted(self, transport: LinkTransport) -> LinkConnection | GroupLink:
         """The handshake is complete: returns the connection that goes on from here; PeerError refuses it."""
 
     def received(self, transport: LinkTransport, data: bytes) -> None:
@@ -64,7 +67,7 @@ class LinkTransport(asyncio.Protocol):
 
     def __init__(self, handler: TransportHandler, neighbour: str = "", *, is_tls: bool = False):
         self.neighbour = neighbour
-        self.connection: LinkConnection | None = None
+        self.connection: LinkConnection | GroupLink | None = None
         self.is_slow = False
         self.is_over = False
         self.address = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from surecast.broker.admin_client import AdminError, ask
 from surecast.broker.config import default_admin_socket
 from surecast.broker.local_processes import POLL_S, LocalProcesses, stop_processes
 from surecast.broker.overlay.overlay_file import load_overlay
+from surecast.broker.overlay.overlay_group import found_group
 from surecast.errors import ConfigurationError
 
 __all__ = ["LocalOverlay", "stop_brokers"]
@@ -28,26 +30,68 @@ class LocalOverlay(LocalProcesses[str]):
         self.file = load_overlay(path)
 
     @property
-    def names(self) -> list[str]:
+    def brokers(self) -> list[str]:
         """The names of the brokers."""
         return list(self.file.plan.brokers)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the processes: one for each broker, and NAME-ID for each replica of a group."""
+        return [name for broker in self.brokers for name in self.processes_of(broker)]
+
+    def processes_of(self, broker: str) -> list[str]:
+        """Returns the names of the processes of a broker."""
+        replicas = self.file.broker(broker).replicas
+        return [f"{broker}-{one.id}" for one in replicas] if replicas else [broker]
+
     def arguments(self, name: str) -> list[str]:
-        """Returns the arguments with which a broker is started."""
-        return ["broker", "--overlay", str(self.path), "--name", name]
+        """Returns the arguments with which a process is started."""
+        broker, number = self._parts(name)
+        replica = [] if number is None else ["--id", str(number)]
+        return ["broker", "--overlay", str(self.path), "--name", broker, *replica]
 
     def state_folder(self, name: str) -> Path:
-        """Returns the folder of a broker's state."""
-        return self.file.folder(name)
+        """Returns the folder of the state of a process."""
+        broker, number = self._parts(name)
+        return self.file.folder(broker) if number is None else self.file.folder(broker) / str(number)
+
+    def start(self, *names: str) -> None:
+        """Starts processes that do not run, all of them if none are named. A group without any data is founded."""
+        for broker in dict.fromkeys(self._parts(name)[0] for name in names or self.names):
+            if self.file.broker(broker).replicas:
+                found_group(self.file, broker)
+        super().start(*names)
 
     def ask(self, name: str, view: str, query: dict[str, Any] | None = None, method: str = "GET") -> dict[str, Any]:
-        """Returns the answer of a broker to a request for administrators; AdminError where it does not answer."""
-        return ask(default_admin_socket(self.file.folder(name), 0), view, query, method)
+        """Returns the answer of a broker or of one process to a request for administrators; AdminError where it does
+        not answer. For a group its leader answers."""
+        if name not in self.brokers or not self.file.broker(name).replicas:
+            return ask(default_admin_socket(self.state_folder(name), 0), view, query, method)
+        leader = self.leader(name)
+        if leader is None:
+            raise AdminError(f"no replica of {name} leads")
+        return self.ask(leader, view, query, method)
+
+    def leader(self, broker: str) -> str | None:
+        """Returns the process that leads a group; None where none does."""
+        for process in self.processes_of(broker):
+            with suppress(AdminError):
+                if self.ask(process, "/links")["leads"]:
+                    return process
+        return None
+
+    def _parts(self, name: str) -> tuple[str, int | None]:
+        """Returns the broker and the replica that a process is; None where the broker is no group."""
+        for broker in self.brokers:
+            for replica in self.file.broker(broker).replicas:
+                if name == f"{broker}-{replica.id}":
+                    return broker, replica.id
+        return name, None
 
     def ask_all(self, view: str, query: dict[str, Any] | None = None) -> dict[str, dict[str, Any]]:
         """Returns the answer of each broker, or its error."""
         answers: dict[str, dict[str, Any]] = {}
-        for name in self.names:
+        for name in self.brokers:
             try:
                 answers[name] = self.ask(name, view, query)
             except AdminError as error:
@@ -76,19 +120,24 @@ class LocalOverlay(LocalProcesses[str]):
             try:
                 if not self.ask(name, "/status")["ready"]:
                     return f"broker {name} takes no clients"
-                links = self.ask(name, "/links")["links"]
             except AdminError as error:
                 return f"broker {name}: {error}"
+        started = {self._parts(name)[0] for name in self.processes}
+        for broker in started:
+            try:
+                links = self.ask(broker, "/links")["links"]
+            except AdminError as error:
+                return f"broker {broker}: {error}"
             for link in links:
-                if not link["is_up"] and link["neighbour"] in self.processes:
-                    return f"link from {name} to {link['neighbour']}: {link['reason']}"
+                if not link["is_up"] and link["neighbour"] in started:
+                    return f"link from {broker} to {link['neighbour']}: {link['reason']}"
         return ""
 
     def _runs(self, name: str) -> bool:
-        return name in self.running()
+        return any(process in self.running() for process in self.processes_of(name))
 
 
 def stop_brokers(path: Path, timeout_s: float = 15.0) -> list[str]:
-    """Stops the brokers of an overlay's file that run on this machine; returns their names."""
-    overlay = load_overlay(path)
-    return stop_processes({name: overlay.folder(name) for name in overlay.plan.brokers}, timeout_s)
+    """Stops the brokers of an overlay's file that run on this machine; returns the names of their processes."""
+    overlay = LocalOverlay(path)
+    return stop_processes({name: overlay.state_folder(name) for name in overlay.names}, timeout_s)

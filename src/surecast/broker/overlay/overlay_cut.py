@@ -11,6 +11,7 @@ from surecast.protocol.overlay.overlay_frames import Marker
 
 if TYPE_CHECKING:
     from surecast.broker.overlay.local_overlay import LocalOverlay
+    from surecast.broker.overlay.overlay_group import OverlayGroupServer
     from surecast.broker.overlay.overlay_server import OverlayServer
 
 __all__ = ["cut_of", "take_cut"]
@@ -18,17 +19,16 @@ __all__ = ["cut_of", "take_cut"]
 _POLL_S: Final = 0.02
 
 
-def cut_of(server: OverlayServer, begin: bool, name: str) -> dict[str, Any]:
+def cut_of(server: OverlayServer | OverlayGroupServer, begin: bool, name: str) -> dict[str, Any]:
     """Begins a cut at a broker and returns its name, or returns what the broker has to report of one by name."""
-    cuts = server.overlay.node.cuts
     if begin:
-        marker = cuts.begin()
+        marker = server.begin_cut()
         server.turn()
         return {"cut": f"{marker.initiator}:{marker.incarnation}:{marker.number}"}
     initiator, *numbers = name.rsplit(":", 2)
     if len(numbers) != 2 or not all(number.isascii() and number.isdigit() for number in numbers):
         raise ConfigurationError(f"{name!r} is no name of a cut; it has the form BROKER:INCARNATION:NUMBER")
-    return {"cut": name, "report": cuts.report(Marker(initiator, *map(int, numbers)))}
+    return {"cut": name, "report": server.overlay.node.cuts.report(Marker(initiator, *map(int, numbers)))}
 
 
 def take_cut(overlay: LocalOverlay, running: list[str], timeout_s: float = 2.0) -> dict[str, Any]:

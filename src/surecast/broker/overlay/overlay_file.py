@@ -48,6 +48,7 @@ __all__ = [
     "OverlayBrokerSpec",
     "OverlayFile",
     "OverlayFileError",
+    "OverlayReplicaSpec",
     "PrefixSpec",
     "TreeSpec",
     "check_overlay",
@@ -91,15 +92,33 @@ AlgorithmName = Annotated[str, AfterValidator(_algorithm)]
 Ends = tuple[Name, Name]
 
 
+class OverlayReplicaSpec(Spec):
+    """One replica of a broker that is a group."""
+
+    id: Annotated[int, Field(strict=True, ge=1, le=65_535)]
+    """Its number in the group."""
+    peer: AddressText
+    """Where the other replicas reach it; it listens there."""
+    link: AddressText
+    """Where neighbours reach it while it leads the group."""
+    mqtt: Annotated[tuple[ListenerSpec, ...], Field(min_length=1)]
+    """Where it takes MQTT clients."""
+
+
 class OverlayBrokerSpec(Spec):
-    """One broker of the overlay."""
+    """One broker of the overlay: a process, or a group of replicas."""
 
     name: BrokerName
     """Its name in the plan; where there are certificates, also the common name in its certificate."""
-    link: AddressText
+    link: AddressText | None = None
     """Where its neighbours reach it, such as `10.0.0.1:7001`; it listens there."""
-    mqtt: Annotated[tuple[ListenerSpec, ...], Field(min_length=1)]
+    mqtt: tuple[ListenerSpec, ...] = ()
     """Where it takes MQTT clients."""
+    replicas: tuple[OverlayReplicaSpec, ...] = ()
+    """The replicas of a broker that is a group, in place of `link` and `mqtt`: an odd number, of which all but a \
+minority must run."""
+    founding: Annotated[str, Field(min_length=16)] | None = None
+    """Of a group: a number that `surecast overlay plan` draws; replicas of another founding are not let in."""
     http: HttpSpec | None = None
     """Metrics, health and administration over HTTP; there is no such listener if it is left out."""
     data: FilePath | None = None
@@ -242,19 +261,24 @@ are sent where they are refreshed from end to end."""
         known = ", ".join(one.name for one in self.brokers)
         raise ConfigurationError(f"broker {name!r}: the overlay {self.name} has only {known}")
 
-    def address(self, name: str) -> Address:
-        """Returns where the neighbours of a broker reach it."""
-        return parse_address(self.broker(name).link)
+    def addresses(self, name: str) -> list[Address]:
+        """Returns where the neighbours of a broker reach it: one address, or that of each replica of a group."""
+        broker = self.broker(name)
+        links = [broker.link] if broker.link is not None else [replica.link for replica in broker.replicas]
+        return [parse_address(link) for link in links]
 
     def folder(self, name: str) -> Path:
         """Returns where a broker keeps its durable state."""
         return self.broker(name).data or self.data / name
 
     def mqtt_address(self, name: str) -> str:
-        """Returns where clients find a broker: the address of its first listener."""
-        listener = self.broker(name).mqtt[0]
-        host = "127.0.0.1" if listener.host in ("*", "0.0.0.0") else listener.host
-        return f"{host}:{listener.wanted_port}"
+        """Returns where clients find a broker: the address of its first listener; of a group, at its first replica."""
+        return self.mqtt_addresses(name)[0]
+
+    def mqtt_addresses(self, name: str) -> list[str]:
+        """Returns where clients find a broker, or each replica of a group."""
+        broker = self.broker(name)
+        return [_address_of(each[0]) for each in (broker.mqtt, *(one.mqtt for one in broker.replicas)) if each]
 
     def read_secret(self) -> bytes:
         """Returns the secret; empty where there are certificates instead. ConfigurationError says what is wrong."""
@@ -264,6 +288,11 @@ are sent where they are refreshed from end to end."""
         if len(secret) < SECRET_BYTES_MIN:
             raise ConfigurationError(f"the secret has {len(secret)} bytes; it must have {SECRET_BYTES_MIN} or more")
         return secret
+
+
+def _address_of(listener: ListenerSpec) -> str:
+    host = "127.0.0.1" if listener.host in ("*", "0.0.0.0") else listener.host
+    return f"{host}:{listener.wanted_port}"
 
 
 OVERLAY_FILE = DocumentKind(
@@ -370,8 +399,17 @@ def _of_brokers(overlay: OverlayFile) -> Iterator[Finding]:
         if broker.name in names:
             yield ("brokers", at, "name"), f"{broker.name} is that of {names[broker.name]} too", "change one"
         names.setdefault(broker.name, f"brokers[{at}]")
-        addresses = {"link": broker.link}
+        yield from _of_replicas(overlay, at)
+        addresses = {}
+        if broker.link is not None:
+            addresses["link"] = broker.link
         addresses |= {f"mqtt[{i}].port": f"{each.host}:{each.wanted_port}" for i, each in enumerate(broker.mqtt)}
+        for place, one in enumerate(broker.replicas):
+            here = f"replicas[{place}]"
+            addresses |= {f"{here}.peer": one.peer, f"{here}.link": one.link}
+            addresses |= {
+                f"{here}.mqtt[{i}].port": f"{each.host}:{each.wanted_port}" for i, each in enumerate(one.mqtt)
+            }
         for field, address in addresses.items():
             where = f"brokers[{at}].{field}"
             if address.endswith(":0"):
@@ -379,6 +417,36 @@ def _of_brokers(overlay: OverlayFile) -> Iterator[Finding]:
             elif address in taken:
                 yield parse_field(where), f"{address} is that of {taken[address]} too", "change one"
             taken.setdefault(address, where)
+
+
+def _of_replicas(overlay: OverlayFile, at: int) -> Iterator[Finding]:
+    """Returns what is wrong with a broker that is a group, or is neither a group nor a process."""
+    broker = overlay.brokers[at]
+    where: FieldPath = ("brokers", at)
+    if not broker.replicas:
+        for field, value in (("link", broker.link), ("mqtt", broker.mqtt)):
+            if not value:
+                yield (*where, field), "it is missing", f"write {field}:, or replicas: for a group"
+        return
+    own: dict[str, object] = {name: getattr(broker, name) for name in ("link", "mqtt", "data", "http")}
+    for field, given in own.items():
+        if given:
+            yield (*where, field), "a group has none of its own", f"leave out {field}:, or replicas:"
+    numbers = [one.id for one in broker.replicas]
+    if len(numbers) % 2 == 0:
+        text = f"{len(numbers)} survive no more failures than {len(numbers) - 1}"
+        yield (*where, "replicas"), text, "write an odd number of them"
+    for place, number in enumerate(numbers):
+        if number in numbers[:place]:
+            yield (*where, "replicas", place, "id"), f"{number} stands there twice", "change one"
+    if broker.founding is None:
+        hint = "write some 16 characters that no other group has"
+        yield (*where, "founding"), "a group has one, so that replicas of another are not let in", hint
+    if overlay.secret_file is None:
+        yield (*where, "replicas"), "replicas trust each other by a secret", "write secret_file:"
+    if overlay.durability == "memory":
+        hint = "write durability: os, or full"
+        yield ("durability",), f"the replicas of {broker.name} must not forget their votes", hint
 
 
 def _of_trust(overlay: OverlayFile) -> Iterator[Finding]:
@@ -394,11 +462,14 @@ def _of_trust(overlay: OverlayFile) -> Iterator[Finding]:
         except ConfigurationError as error:
             yield ("secret_file",), str(error), ""
         for at, broker in enumerate(overlay.brokers):
-            host = parse_address(broker.link).host
-            if not is_loopback(host):
-                hint = "write certificates: in place of secret_file:"
-                text = f"{host} is not on this machine only, and a secret does not encrypt what goes over a link"
-                yield ("brokers", at, "link"), text, hint
+            links = {"link": broker.link} if broker.link is not None else {}
+            links |= {f"replicas[{place}].link": one.link for place, one in enumerate(broker.replicas)}
+            for field, link in links.items():
+                host = parse_address(link).host
+                if not is_loopback(host):
+                    hint = "write certificates: in place of secret_file:"
+                    text = f"{host} is not on this machine only, and a secret does not encrypt what goes over a link"
+                    yield parse_field(f"brokers[{at}].{field}"), text, hint
 
 
 def _of_times(overlay: OverlayFile) -> Iterator[Finding]:

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from surecast.broker.event_observer import EventObserver
 from surecast.broker.listeners import bind
@@ -24,11 +24,16 @@ from surecast.broker.overlay.link_handshake import LinkIdentity
 from surecast.broker.overlay.link_security import LinkSecurity
 from surecast.broker.overlay.link_transport import HANDSHAKE_S, EndKind, LinkTransport
 from surecast.broker.overlay.overlay_file import OverlayFile
+from surecast.broker.replica.addresses import Address
 from surecast.errors import ConfigurationError, PeerError
 from surecast.protocol.link import DetectorTimes, LinkDetector
-from surecast.protocol.overlay_broker import LinkConnection, OverlayBroker
+from surecast.protocol.overlay.overlay_node import OverlayNode
+from surecast.protocol.overlay_broker import LinkConnection
 
-__all__ = ["NeighbourLink", "OverlayLinks"]
+if TYPE_CHECKING:
+    from surecast.protocol.group.group_link import GroupLink
+
+__all__ = ["LinkOwner", "NeighbourLink", "OverlayLinks"]
 
 BACKOFF_MIN_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
@@ -60,6 +65,8 @@ class NeighbourLink:
         self.bytes_in = 0
         self.bytes_out = 0
         self.timer: asyncio.TimerHandle | None = None
+        self.dialled = 0
+        """How often another address of the neighbour was tried."""
         self.wake = asyncio.Event()
         self.is_reached = False
         """Whether there was a way to the neighbour when the link was last looked at while it was down."""
@@ -75,7 +82,7 @@ class NeighbourLink:
     def clock_ahead_s(self) -> float | None:
         """By how much the clock of the neighbour is ahead; None while that is not known."""
         connection = self.transport.connection if self.transport is not None else None
-        return connection.ahead_s if connection is not None and connection.round_trip_s else None
+        return connection.clock.ahead_s if connection is not None and connection.clock.round_trip_s else None
 
     def figures(self) -> dict[str, Any]:
         """Returns what administrators see of the link."""
@@ -88,7 +95,7 @@ class NeighbourLink:
             "since_s": round(time.time() - self.changed_s, 3),
             "dials": self.dials,
             "address": transport.address if transport is not None else None,
-            "round_trip_s": connection.round_trip_s or None if connection is not None else None,
+            "round_trip_s": connection.clock.round_trip_s or None if connection is not None else None,
             "clock_ahead_s": self.clock_ahead_s,
             "unsent_bytes": transport.unsent_bytes if transport is not None else 0,
             "bytes_in": self.bytes_in + (transport.bytes_in if transport is not None else 0),
@@ -100,26 +107,47 @@ class NeighbourLink:
         }
 
 
+class LinkOwner(Protocol):
+    """The questions of links to their broker."""
+
+    @property
+    def overlay_node(self) -> OverlayNode | None:
+        """The node of the overlay; None while a replica has not begun yet."""
+
+    def connect(self, neighbour: str, *, calls: bool) -> LinkConnection | GroupLink:
+        """Returns the connection to a neighbour that has proven who it is; `calls` says who dialled."""
+
+    def time_s(self) -> float:
+        """The time by which events expire."""
+
+    def turn(self) -> None:
+        """Asks for the end of a turn: what was made in it is made durable, and then `flush` writes to each link."""
+
+
 class OverlayLinks:
-    """All links of one broker. What comes is given to `broker` in turns of the loop, and `turn` asks for the end of
-    one: what was made in it is committed there, and then `flush` writes to each link at once."""
+    """All links of one broker, or of one replica of a group. What comes is given to `owner` in turns of the loop.
+
+    `address` is where neighbours reach it. Between `start` and `rest` it accepts and dials.
+    """
 
     def __init__(
         self,
         overlay: OverlayFile,
-        broker: OverlayBroker,
-        turn: Callable[[], None],
+        name: str,
+        address: Address,
+        owner: LinkOwner,
         warn: Callable[[str], None],
         note: Callable[[str], None],
         observer: EventObserver | None = None,
     ):
-        name = broker.name
         self._observer = observer
         self.identity = LinkIdentity(overlay.name, name, overlay.plan, overlay.read_secret())
         self.turned_away: Counter[str] = Counter()
         self._overlay = overlay
-        self._broker = broker
-        self._turn = turn
+        self._address = address
+        self._owner = owner
+        self._turn = owner.turn
+        self._is_serving = False
         self._warn = warn
         self._note = note
         self._security = LinkSecurity(overlay.certificates, name) if overlay.certificates is not None else None
@@ -144,15 +172,29 @@ class OverlayLinks:
 
     def open(self) -> None:
         """Takes the address for neighbours; ConfigurationError says what is in the way."""
-        address = self._overlay.address(self.identity.broker)
-        self._sockets = bind(address.host, address.port)
+        self._sockets = bind(self._address.host, self._address.port)
+        for sock in self._sockets:
+            asyncio.get_running_loop().add_reader(sock, self._accept, sock)
+
+    @property
+    def is_serving(self) -> bool:
+        """Returns whether it accepts and dials."""
+        return self._is_serving
 
     def start(self) -> None:
         """Begins to accept and to dial."""
         loop = asyncio.get_running_loop()
-        for sock in self._sockets:
-            loop.add_reader(sock, self._accept, sock)
+        self._is_serving = True
         self._tasks = [loop.create_task(self._keep_dialling(link)) for link in self._dialled]
+
+    def rest(self, reason: str) -> None:
+        """Ends all links, and makes none until `start`: another replica has them now."""
+        self._is_serving = False
+        for task in [*self._tasks, *self._accepting]:
+            task.cancel()
+        self._tasks = []
+        for transport in [*self._waiting, *(link.transport for link in self.links.values() if link.transport)]:
+            transport.end("stopped", reason)
 
     async def stop(self) -> None:
         """Ends all links; what was handed to them was sent before."""
@@ -189,6 +231,9 @@ class OverlayLinks:
                 self._flush(link.transport, acknowledges)
         for transport in list(self._waiting):
             self._flush(transport, acknowledges)
+            connection = transport.connection
+            if connection is not None and connection.is_up and not transport.is_over:  # by what was carried out
+                self._opened(self.links[transport.neighbour], transport)
 
     def _acknowledge(self) -> None:
         """Ends a turn in which acknowledgements go that were put off."""
@@ -223,7 +268,7 @@ class OverlayLinks:
         """Returns the gate in front of what is sent to a neighbour."""
         return self.links[neighbour].gate
 
-    def admitted(self, transport: LinkTransport) -> LinkConnection:
+    def admitted(self, transport: LinkTransport) -> LinkConnection | GroupLink:
         """A neighbour has proven who it is: returns the connection that goes on from here."""
         link = self.links[transport.neighbour]
         if link.gate.settings.is_cut:
@@ -231,7 +276,7 @@ class OverlayLinks:
         if link.transport is not None:
             link.transport.end("replaced", "the neighbour has connected anew")
         self._turn()
-        return LinkConnection(self._broker, link.neighbour, calls=link.dials)
+        return self._owner.connect(link.neighbour, calls=link.dials)
 
     def received(self, transport: LinkTransport, data: bytes) -> None:
         """Bytes of a neighbour have come: it is there."""
@@ -239,7 +284,7 @@ class OverlayLinks:
         assert connection is not None
         link.detector.heard(asyncio.get_running_loop().time())
         try:
-            connection.receive(data, time.time())
+            connection.receive(data, self._owner.time_s())
         finally:
             if connection.is_up and link.transport is not transport:
                 self._opened(link, transport)
@@ -248,9 +293,10 @@ class OverlayLinks:
 
     def _look_for_dialled(self) -> None:
         """Has neighbours dialled at once that somebody else reaches again."""
+        node = self._owner.overlay_node
         for link in self._dialled:
-            if link.transport is None:
-                was_reached, link.is_reached = link.is_reached, self._broker.node.reaches(link.neighbour)
+            if link.transport is None and node is not None:
+                was_reached, link.is_reached = link.is_reached, node.reaches(link.neighbour)
                 if link.is_reached and not was_reached:
                     link.appeared.set()
 
@@ -263,7 +309,7 @@ class OverlayLinks:
         self._waiting.discard(transport)
         link = self.links.get(transport.neighbour)
         if transport.connection is not None:
-            transport.connection.close(time.time())
+            transport.connection.close(self._owner.time_s())
             self._turn()
         if link is None or link.transport is not transport:
             if not self._is_stopped:
@@ -294,11 +340,12 @@ class OverlayLinks:
         link.changed_s = time.time()
         link.detector.connected(asyncio.get_running_loop().time())
         self._plan_tick(link)
-        self._told.pop(link.neighbour, None)
+        for place in [place for place in self._told if place.startswith(f"{link.neighbour} ")]:
+            del self._told[place]
         link.wake.set()
         self._note(f"link to {link.neighbour} is up, {transport.address}")
-        if self._observer is not None:
-            node = self._broker.node
+        node = self._owner.overlay_node
+        if self._observer is not None and node is not None:
             lost = node.accounts.hops[link.neighbour].lost
             fresh, link.lost_before = max(0, lost - link.lost_before), lost
             self._observer.link_up(link.neighbour, node.is_resumed(link.neighbour), fresh, link.changed_s)
@@ -314,6 +361,9 @@ class OverlayLinks:
             except OSError as error:
                 self._warn(f"no link can be accepted: {error.strerror}")
                 return
+            if not self._is_serving:  # another replica leads: the neighbour dials that one next
+                accepted.close()
+                continue
             if len(self._waiting) + len(self._accepting) >= WAITING_MAX:
                 self._turn_away("too many connections that have not proven who they are")
                 accepted.close()
@@ -352,8 +402,9 @@ class OverlayLinks:
             return
         link.reason = reason
         link.wake.set()
-        if self._told.get(link.neighbour) != reason:  # dialling goes on, and the reason is often the same
-            self._told[link.neighbour] = reason
+        place = f"{link.neighbour} {link.dialled % len(self._overlay.addresses(link.neighbour))}"
+        if self._told.get(place) != reason:  # dialling goes on, and the reason is often the same
+            self._told[place] = reason
             self._warn(f"link to {link.neighbour} cannot be made: {reason}")
 
     # Dialling.
@@ -371,6 +422,9 @@ class OverlayLinks:
             if link.is_up or link.gate.settings.is_cut:
                 await link.wake.wait()
                 continue
+            link.dialled += 1
+            if link.dialled % len(self._overlay.addresses(link.neighbour)):
+                continue  # the next replica of the group may be the one that leads
             # A random part keeps brokers that were cut off together from dialling in step.
             pause_s, wait_s = wait_s * random.uniform(0.5, 1.0), min(2 * wait_s, BACKOFF_MAX_S)
             with suppress(TimeoutError):
@@ -381,7 +435,8 @@ class OverlayLinks:
     async def _dial(self, link: NeighbourLink) -> None:
         """Dials a neighbour once; returns when the link is up or has failed."""
         transport = LinkTransport(self, link.neighbour, is_tls=self._security is not None)
-        address = self._overlay.address(link.neighbour)
+        addresses = self._overlay.addresses(link.neighbour)
+        address = addresses[link.dialled % len(addresses)]
         context: ssl.SSLContext | None = self._security.dialling if self._security is not None else None
         loop = asyncio.get_running_loop()
         link.wake.clear()
@@ -419,7 +474,7 @@ class OverlayLinks:
             transport.end("suspected", f"nothing heard for {self._overlay.suspect:g} s")
             return
         if verdict == "ask":
-            transport.connection.ping(time.time())
+            transport.connection.ping(self._owner.time_s())
             self._turn()
         ahead_s = link.clock_ahead_s or 0.0
         if abs(ahead_s) > CLOCK_ALARM_S and f"{link.neighbour} clock" not in self._told:

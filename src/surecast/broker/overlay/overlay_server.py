@@ -13,18 +13,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from surecast.broker.event_observer import EventObserver
+from surecast.broker.overlay.held_publishers import HoldsPublishers
 from surecast.broker.overlay.overlay_file import OverlayFile
 from surecast.broker.overlay.overlay_links import TIMER_S, OverlayLinks
 from surecast.broker.server import Server
-from surecast.broker.shell import Channel
 from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.overlay.node_links import NodeSettings
-from surecast.protocol.overlay_broker import OverlayBroker
+from surecast.protocol.overlay.overlay_frames import Marker
+from surecast.protocol.overlay.overlay_node import OverlayNode
+from surecast.protocol.overlay_broker import LinkConnection, OverlayBroker
 
-__all__ = ["OverlayServer", "node_settings"]
+__all__ = ["OverlayServer", "link_gauges", "node_settings"]
 
 
-class OverlayServer(Server):
+class OverlayServer(HoldsPublishers, Server):
     """Runs a core and a node: gives them bytes and time, commits their journal and sends their answers."""
 
     overlay: OverlayBroker
@@ -46,28 +48,35 @@ class OverlayServer(Server):
         self._note = note
         self._overlay_timer: asyncio.TimerHandle | None = None
         self._overlay_timer_at = 0.0
-        self._waiting_for_links: set[Channel] = set()
+
+    @property
+    def overlay_node(self) -> OverlayNode:
+        """The node of the overlay."""
+        return self.overlay.node
+
+    def connect(self, neighbour: str, *, calls: bool) -> LinkConnection:
+        """Returns the connection to a neighbour that has proven who it is."""
+        return LinkConnection(self.overlay, neighbour, calls=calls)
+
+    def begin_cut(self) -> Marker:
+        """Begins a cut through the accounts of the overlay; returns its name."""
+        return self.overlay.node.cuts.begin()
 
     def _restore(self, now: float) -> None:
         """Takes back what is on disk, and takes the address for neighbours."""
         settings = node_settings(self._file)
         plan, items = self._file.plan, self.store.items()
         self.overlay = OverlayBroker(self._name, plan, self.broker, records=items, now=now, settings=settings)
-        self.links = OverlayLinks(self._file, self.overlay, self.turn, self._warn, self._note, self._observer)
+        (address,) = self._file.addresses(self._name)
+        self.links = OverlayLinks(
+            self._file, self._name, address, self, self._warn, self._note, self._observer
+        )  # fmt: skip
         self.links.open()
 
     def gauges(self) -> Iterable[tuple[str, str, float]]:
         """Further figures for metrics: name, meaning, value."""
         yield from super().gauges()
-        links = self.links.links.values()
-        yield "overlay_links", "Links to neighbours, up or down.", len(links)
-        yield "overlay_links_up", "Links to neighbours that are up.", sum(link.is_up for link in links)
-        yield "overlay_custody", "Events on disk that a neighbour has not acknowledged.", len(self.overlay.node.custody)
-        retained = self.overlay.node.retained
-        yield "overlay_retained", "Topics with a retained message, in the whole overlay.", len(retained)
-        yield "overlay_deletions", "Deletions of retained messages that some broker may not know.", retained.tombstones
-        yield "overlay_publishers_waiting", "Publishers that wait for a link.", len(self._waiting_for_links)
-        yield "overlay_suspected", "Times a neighbour was suspected.", sum(link.ends["suspected"] for link in links)
+        yield from link_gauges(self.links, self.overlay, self.publishers_waiting)
 
     def _system_values(self) -> dict[str, str]:
         values = super()._system_values()
@@ -91,8 +100,7 @@ class OverlayServer(Server):
         if self._failed:
             return
         self.links.flush()
-        if self.overlay.held or self._waiting_for_links:
-            self._hold_publishers()
+        self._hold_publishers(self.overlay.held)
         if not self._stopped:
             self._plan_overlay_timer()
 
@@ -110,42 +118,26 @@ class OverlayServer(Server):
         self.overlay.tick(time.time())
         self.turn()
 
-    # Publishers that have to wait for a link.
-
-    def _hold_publishers(self) -> None:
-        """Reads nothing of publishers whose events need a link that is full, until it has room."""
-        waiting: set[Channel] = set()
-        for key in self.overlay.held:
-            session = self.broker.sessions.by_key.get(key)
-            connection = session.connection if session is not None else None
-            channel = self._channels.get(connection) if connection is not None else None
-            if channel is not None:
-                waiting.add(channel)
-        before, self._waiting_for_links = self._waiting_for_links, waiting
-        for channel in waiting - before:
-            channel.pause_reading()
-        for channel in before - waiting:
-            if channel in self._rest:
-                self.loop.call_soon(self._next_piece, channel)
-            else:
-                self._read_on(channel)
-        for channel in waiting:
-            self._excuse(channel.connection)
-
-    def _waits(self, channel: Channel) -> bool:
-        """Returns whether a client waits for a link."""
-        return channel in self._waiting_for_links
-
-    def _read_on(self, channel: Channel) -> None:
-        if channel not in self._waiting_for_links:
-            super()._read_on(channel)
-
     def stop(self) -> None:
         """Says goodbye to all clients and commits what is left; links are ended when that was written to them."""
-        self._waiting_for_links.clear()
+        self._forget_waiting()
         super().stop()
         if self._overlay_timer is not None:
             self._overlay_timer.cancel()
+
+
+def link_gauges(
+    links: OverlayLinks, overlay: OverlayBroker, publishers_waiting: int
+) -> Iterable[tuple[str, str, float]]:
+    """Yields the figures of links for metrics: name, meaning, value."""
+    all_links, node = links.links.values(), overlay.node
+    yield "overlay_links", "Links to neighbours, up or down.", len(all_links)
+    yield "overlay_links_up", "Links to neighbours that are up.", sum(link.is_up for link in all_links)
+    yield "overlay_custody", "Events on disk that a neighbour has not acknowledged.", len(node.custody)
+    yield "overlay_retained", "Topics with a retained message, in the whole overlay.", len(node.retained)
+    yield "overlay_deletions", "Deletions of retained messages that some broker may not know.", node.retained.tombstones
+    yield "overlay_publishers_waiting", "Publishers that wait for a link.", publishers_waiting
+    yield "overlay_suspected", "Times a neighbour was suspected.", sum(link.ends["suspected"] for link in all_links)
 
 
 def node_settings(overlay: OverlayFile) -> NodeSettings:

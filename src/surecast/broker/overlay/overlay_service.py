@@ -16,6 +16,7 @@ from surecast.broker.measured_store import MeasuredStore
 from surecast.broker.overlay.link_gate import GateSettings
 from surecast.broker.overlay.overlay_cut import cut_of
 from surecast.broker.overlay.overlay_file import OverlayFile, config_of, load_overlay
+from surecast.broker.overlay.overlay_links import OverlayLinks
 from surecast.broker.overlay.overlay_server import OverlayServer
 from surecast.broker.overlay.overlay_views import accounts_of, links_of, routes_of
 from surecast.broker.server import Server
@@ -23,7 +24,7 @@ from surecast.broker.service_log import BrokerLog
 from surecast.errors import ConfigurationError, SurecastError
 from surecast.protocol.overlay.overlay_plan import scheme_parts
 
-__all__ = ["OverlayService", "run_overlay_broker"]
+__all__ = ["OverlayService", "gate_of", "run_overlay_broker"]
 
 
 def run_overlay_broker(path: Path, name: str, data: Path | None = None) -> int:
@@ -33,6 +34,8 @@ def run_overlay_broker(path: Path, name: str, data: Path | None = None) -> int:
     start.
     """
     overlay = load_overlay(path)
+    if overlay.broker(name).replicas:
+        raise ConfigurationError(f"broker {name} is a group: say which replica this is with --id")
     log = BrokerLog(overlay.log.level, overlay.log.format)
     service = OverlayService(overlay, name, log, data, lambda: load_overlay(path))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -101,25 +104,26 @@ class OverlayService(BrokerService):
             "/accounts": lambda query: accounts_of(server),
             "/cut": lambda query: cut_of(server, query.get("begin") == "true", query.get("of", "")),
             "/routes": lambda query: routes_of(server, query.get("filters") == "true"),
-            "/gate": self._gate,
+            "/gate": lambda query: gate_of(self.overlay, server.links, query),
         }
 
-    def _gate(self, query: Mapping[str, str]) -> dict[str, Any]:
-        """Changes the gate of a link; what the query leaves out is open."""
-        if not self.overlay.gates:
-            raise ConfigurationError("this overlay has no gates: write gates: true in its file to experiment with it")
-        numbers = {}
-        for field, most in (("delay_s", 3600.0), ("loss", 0.99)):
-            text = query.get(field, "0")
-            try:
-                numbers[field] = float(text)
-            except ValueError:
-                numbers[field] = -1.0
-            if not 0.0 <= numbers[field] <= most:
-                raise ConfigurationError(f"{field} is {text!r}; write a number from 0 to {most:g}")
-        settings = GateSettings(query.get("cut") == "true", numbers["delay_s"], numbers["loss"])
-        self.server.links.change_gate(query.get("neighbour", ""), settings)
-        return {"neighbour": query.get("neighbour"), **numbers, "cut": settings.is_cut}
+
+def gate_of(overlay: OverlayFile, links: OverlayLinks, query: Mapping[str, str]) -> dict[str, Any]:
+    """Changes the gate of a link; what the query leaves out is open. Returns the settings of the gate."""
+    if not overlay.gates:
+        raise ConfigurationError("this overlay has no gates: write gates: true in its file to experiment with it")
+    numbers = {}
+    for field, most in (("delay_s", 3600.0), ("loss", 0.99)):
+        text = query.get(field, "0")
+        try:
+            numbers[field] = float(text)
+        except ValueError:
+            numbers[field] = -1.0
+        if not 0.0 <= numbers[field] <= most:
+            raise ConfigurationError(f"{field} is {text!r}; write a number from 0 to {most:g}")
+    settings = GateSettings(query.get("cut") == "true", numbers["delay_s"], numbers["loss"])
+    links.change_gate(query.get("neighbour", ""), settings)
+    return {"neighbour": query.get("neighbour"), **numbers, "cut": settings.is_cut}
 
 
 def _warnings(overlay: OverlayFile) -> list[str]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from surecast.broker.overlay.overlay_group import OverlayGroupServer
     from surecast.broker.overlay.overlay_server import OverlayServer
 
 __all__ = ["accounts_of", "links_of", "routes_of"]
 
 
-def links_of(server: OverlayServer) -> dict[str, Any]:
+def links_of(server: OverlayServer | OverlayGroupServer) -> dict[str, Any]:
     """Returns the links of a broker, and who was turned away at its link port."""
     node, links = server.overlay.node, server.links
     return {
@@ -21,7 +22,7 @@ def links_of(server: OverlayServer) -> dict[str, Any]:
     }
 
 
-def routes_of(server: OverlayServer, with_filters: bool = False) -> dict[str, Any]:
+def routes_of(server: OverlayServer | OverlayGroupServer, with_filters: bool = False) -> dict[str, Any]:
     """Returns how many filters each neighbour has announced on each tree, and the filters too if they are wanted;
     likewise the members of shared subscriptions at all brokers, as they are known here.
 
@@ -50,7 +51,7 @@ def routes_of(server: OverlayServer, with_filters: bool = False) -> dict[str, An
     return {"broker": node.name, "routes": routes, "members": members if with_filters else len(members)}
 
 
-def accounts_of(server: OverlayServer) -> dict[str, Any]:
+def accounts_of(server: OverlayServer | OverlayGroupServer) -> dict[str, Any]:
     """Returns the fate of all events at a broker since it was started, by neighbour, and what does not add up."""
     node = server.overlay.node
     accounts, hops, problems = node.accounts, [], []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from surecast.broker.free_ports import free_ports
 from surecast.broker.overlay.overlay_file import OVERLAY_FILE, OverlayFile, check_overlay, load_overlay
 from surecast.broker.private import make_private, write_private
 from surecast.broker.replica.addresses import Address
+from surecast.broker.replica.founding import new_founding
 from surecast.documents.reading import parse_source, yaml_text
 from surecast.documents.units import format_duration
 from surecast.errors import ConfigurationError
@@ -45,14 +46,17 @@ def write_overlay(
     hosts: Mapping[str, str] | None = None,
     certificates: Path | None = None,
     options: Mapping[str, Any] | None = None,
+    groups: Mapping[str, int] | None = None,
 ) -> OverlayFile:
     """Writes the file of an overlay, and a secret beside it unless there are certificates; returns what is in it.
 
     A broker is at the address that `hosts` has for it, at the usual ports, or else on this machine, at ports that are
-    free now. `options` are further fields of the file. ConfigurationError where the file is there already, or where
-    brokers of several machines have no certificates.
+    free now. `groups` has the brokers that are groups, with the number of their replicas. `options` are further fields
+    of the file. ConfigurationError where the file is there already, or where brokers of several machines have no
+    certificates.
     """
-    hosts = hosts or {}
+    hosts, groups = hosts or {}, groups or {}
+    _check_groups(plan, hosts, groups)
     if path.exists():
         raise ConfigurationError(f"{path}: is there already; choose another name, or remove it")
     for broker in hosts:
@@ -75,7 +79,7 @@ def write_overlay(
         if not secret.exists():
             write_private(secret, secrets.token_hex(32) + "\n")
         data["secret_file"] = secret.name
-    data |= {"data": "data", **(options or {}), "brokers": _brokers(plan, hosts), **_fields_of(plan)}
+    data |= {"data": "data", **(options or {}), "brokers": _brokers(plan, hosts, groups), **_fields_of(plan)}
     text = yaml_text(data, default_flow_style=None, width=120, allow_unicode=True)
     # Digits alone, or with one e among them, would be a number.
     text = text.replace(f"hash: {plan.hash}\n", f"hash: '{plan.hash}'\n", 1)
@@ -84,20 +88,43 @@ def write_overlay(
     return load_overlay(path)
 
 
-def _brokers(plan: OverlayPlan, hosts: Mapping[str, str]) -> list[dict[str, Any]]:
+def _brokers(plan: OverlayPlan, hosts: Mapping[str, str], groups: Mapping[str, int]) -> list[dict[str, Any]]:
     local = [broker for broker in plan.brokers if broker not in hosts]
-    ports = iter(free_ports(2 * len(local)))
-    brokers = []
+    ports = iter(free_ports(sum(3 * groups.get(broker, 1) for broker in local)))
+    brokers: list[dict[str, Any]] = []
     for broker in plan.brokers:
         host = hosts.get(broker)
-        if host is None:
-            link = str(Address(_LOCALHOST, next(ports)))
-            mqtt = {"name": "mqtt", "port": next(ports)}
+        if host is not None:
+            mqtt: dict[str, Any] = {"name": "mqtt", "host": host, "port": _MQTT_PORT}
+            brokers.append({"name": broker, "link": str(Address(host, LINK_PORT)), "mqtt": [mqtt]})
+        elif broker in groups:
+            replicas = [_replica(number, ports) for number in range(1, groups[broker] + 1)]
+            brokers.append({"name": broker, "founding": new_founding(), "replicas": replicas})
         else:
-            link = str(Address(host, LINK_PORT))
-            mqtt = {"name": "mqtt", "host": host, "port": _MQTT_PORT}
-        brokers.append({"name": broker, "link": link, "mqtt": [mqtt]})
+            link, mqtt = str(Address(_LOCALHOST, next(ports))), {"name": "mqtt", "port": next(ports)}
+            brokers.append({"name": broker, "link": link, "mqtt": [mqtt]})
     return brokers
+
+
+def _replica(number: int, ports: Iterator[int]) -> dict[str, Any]:
+    peer, link = (str(Address(_LOCALHOST, next(ports))) for _ in range(2))
+    return {"id": number, "peer": peer, "link": link, "mqtt": [{"name": "mqtt", "port": next(ports)}]}
+
+
+def _check_groups(plan: OverlayPlan, hosts: Mapping[str, str], groups: Mapping[str, int]) -> None:
+    """Raises ConfigurationError where a broker cannot be such a group."""
+    for broker, replicas in groups.items():
+        if broker not in plan.brokers:
+            raise ConfigurationError(
+                f"replicas of {broker!r}: there is no such broker; there are {', '.join(plan.brokers)}"
+            )
+        if replicas < 3 or replicas % 2 == 0:
+            raise ConfigurationError(f"replicas of {broker}: {replicas}; write 3, or another odd number above it")
+        if broker in hosts:
+            raise ConfigurationError(
+                f"replicas of {broker}: each has an address of its own; leave out the host, and write replicas: into "
+                "the file"
+            )
 
 
 def _fields_of(plan: OverlayPlan) -> dict[str, Any]:

@@ -63,6 +63,13 @@ class LocalTraffic:
         if not self._sharing[session]:
             del self._sharing[session]
 
+    def forget(self) -> None:
+        """Forgets what was noted since the last turn: it is known already."""
+        self.publications.clear()
+        self.subscriptions.clear()
+        self.members.clear()
+        self.left.clear()
+
     def changed(self, session: Session) -> None:
         """Notes that the client of a session has come or gone."""
         if session in self._sharing:

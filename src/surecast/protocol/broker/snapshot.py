@@ -57,6 +57,7 @@ SNAPSHOT_VERSION: Final = 5
 _MAGIC: Final = b"surecast broker\0"
 _HEAD: Final = struct.Struct(">16sH")
 _ROW: Final = struct.Struct(">II")
+_OF_OTHERS: Final = b"o"
 _ROW_RECORDS: Final = 256
 _ROW_BYTES: Final = 256 << 10
 
@@ -71,16 +72,18 @@ def encode_state(broker: BrokerCore) -> bytes:
     >>> one, other = BrokerCore(), BrokerCore()
     >>> one.receive(one.open(Origin(), 0.0), encode(Connect("ann"), V5), 0.0)
     >>> decode_state(other, encode_state(one))
+    []
     >>> list(other.sessions.by_key), encode_state(other) == encode_state(one)
     (['ann'], True)
     """
     return b"".join(pieces_of(records_of(broker)))
 
 
-def decode_state(broker: BrokerCore, data: bytes) -> None:
+def decode_state(broker: BrokerCore, data: bytes) -> list[Pair]:
     """Gives a new broker the state that `encode_state` wrote; both must have the same settings.
 
-    Bytes that are no such state raise PeerError; the broker is then of no use any more.
+    Returns the records that are none of the broker's. Bytes that are no such state raise PeerError; the broker is then
+    of no use any more.
 
     >>> from surecast.protocol.broker import BrokerCore
     >>> decode_state(BrokerCore(), b"something else entirely")
@@ -90,10 +93,21 @@ def decode_state(broker: BrokerCore, data: bytes) -> None:
     """
     if broker.next_connection or broker.sessions.serial or len(broker.retained):
         raise ValueError("a snapshot can be given to a new broker only, and this one has a state already")
+    others: list[Pair] = []
     try:
-        Restorer(broker).run_on(_pairs(data))
+        Restorer(broker).run_on(_own(_pairs(data), others))
     except (SurecastError, struct.error, LookupError, ValueError, OverflowError) as error:
         raise PeerError(f"broker snapshot: {error}") from error
+    return others
+
+
+def _own(records: Iterable[Pair], others: list[Pair]) -> Iterator[Pair]:
+    """Yields the records of a core, and puts those of others aside."""
+    for record in records:
+        if record[0].startswith(_OF_OTHERS):
+            others.append(record)
+        else:
+            yield record
 
 
 def pieces_of(records: Iterable[Pair]) -> Iterator[bytes]:

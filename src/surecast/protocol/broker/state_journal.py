@@ -129,6 +129,10 @@ class Journal:
         """Deletes them."""
         self.records.append((b"i" + user_and_token, None))
 
+    def others(self, records: Iterable[Record]) -> None:
+        """Takes records of a part that is none of the core's."""
+        self.records += records
+
 
 class NoJournal(Journal):
     """For a broker whose state is kept by other means: nothing is written down."""
@@ -140,3 +144,4 @@ class NoJournal(Journal):
     request = forget_request = subscription = forget_subscription = queued = forget_queued = will = forget_will = (
         _ignore
     )
+    others = _ignore

@@ -118,6 +118,11 @@ class DemandTable:
         self._found.clear()
 
     @property
+    def stands_for(self) -> Mapping[str, str]:
+        """The names that stand for a neighbour, in the order in which they came."""
+        return self._stands_for
+
+    @property
     def names(self) -> tuple[str, ...] | None:
         """The names of the attributes that events have to carry, sorted; None for all of them, where events go on to
         neighbours whose filters are not known here."""

@@ -56,6 +56,10 @@ class FilterHashes(Generic[H]):
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Takes all filters out."""
         self._sums = [[0] * FANOUT**level for level in range(DEPTH + 1)]
         self._counts: dict[H, int] = {}
         self._buckets: dict[int, dict[H, None]] = {}
@@ -80,6 +84,10 @@ class FilterHashes(Generic[H]):
     def count(self, joint: H) -> int:
         """Returns how often a filter is there."""
         return self._counts.get(joint, 0)
+
+    def counts(self) -> tuple[tuple[H, int], ...]:
+        """Returns all filters in the order in which they came, each with how often it is there."""
+        return tuple(self._counts.items())
 
     def differing(self, sums: Iterable[Sum]) -> list[tuple[int, int]]:
         """Returns the places, as level and number, whose sums here are others."""

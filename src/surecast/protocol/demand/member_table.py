@@ -48,6 +48,11 @@ class SharedDemand:
             del self.entries[joint]
         self._latest = None
 
+    def put_in_order(self, entries: Iterable[tuple[JointFilter, int]]) -> None:
+        """Has the same entries in this order."""
+        self.entries = dict(entries)
+        self._latest = None
+
     def weights(self, values: Mapping[str, Value]) -> dict[str, tuple[int, int, int]]:
         """Returns the brokers with members that want an event with these attributes, sorted, each with how many are
         connected, how many are away, and their highest QoS."""
@@ -103,6 +108,17 @@ class MemberTable(DemandTable):
     def members(self) -> list[JointFilter]:
         """Returns the members that are known."""
         return [joint for group in self._groups.values() for joint in group.entries]
+
+    def in_order(self) -> list[tuple[str, str, tuple[tuple[JointFilter, int], ...]]]:
+        """Returns each shared subscription with what was announced, in the order in which it came."""
+        return [(group.share, group.topic, tuple(group.entries.items())) for group in self._groups.values()]
+
+    def put_in_order(self, groups: Iterable[tuple[str, str, tuple[tuple[JointFilter, int], ...]]]) -> None:
+        """Has what was announced in this order: of two counts the later one holds."""
+        before, self._groups = self._groups, {}
+        for share, topic, entries in groups:
+            group = self._groups[share, topic] = before[share, topic]
+            group.put_in_order(entries)
 
     def get(self, share: str, topic_filter: str) -> SharedDemand | None:
         """Returns a shared subscription; None where nobody is known to be a member."""

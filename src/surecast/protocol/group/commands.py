@@ -97,6 +97,18 @@ class Item(IntEnum):
     BATCH = 16
     """Messages of clients to one topic: as PACKETS, with what saves others to find out where each ends. (15 was such an
     item before 0.1.0.)"""
+    LINK_CALLED = 18
+    """There is a connection to a neighbour in the overlay, whose name follows; it wants the hello of the group."""
+    LINK_HELLO = 19
+    """A neighbour has said hello."""
+    LINK_FRAMES = 20
+    """Frames of a neighbour, as they came, behind the difference of its clock."""
+    LINK_ENDED = 21
+    """A connection to a neighbour is over."""
+    LINKS_TAKEN = 22
+    """This replica leads: links that others have are down."""
+    CUT = 23
+    """A cut through the accounts of the overlay begins here."""
 
 
 _BATCH: Final = int(Item.BATCH)  # local alias: avoids an attribute lookup

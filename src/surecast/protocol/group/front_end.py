@@ -13,6 +13,7 @@ from typing import Final
 
 from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin, Phase
 from surecast.protocol.group.commands import ENTRY, Decoded, Entry, Happening, Item, Packets, pack
+from surecast.protocol.group.group_link import GroupLink
 from surecast.protocol.group.machine import GroupMachine, Port
 from surecast.protocol.group.member import Early, Member, promises, raw_packet
 from surecast.protocol.group.moves import Home
@@ -85,6 +86,8 @@ class FrontEnd(Port):
         self.gate = BrokerCore(settings, authenticates=True)
         self.authenticates = authenticates
         self.members: dict[int, Member] = {}
+        self.links: dict[int, GroupLink] = {}
+        """The connections to neighbours in an overlay."""
         self.closing: list[Member] = []
         self._next_local = 0
         self._sequence = 0
@@ -327,6 +330,31 @@ class FrontEnd(Port):
         """Adds an item that no connection sent: of an administrator, the clock, the state of another replica."""
         self._add(kind, number, data, None)
 
+    # Links of an overlay.
+
+    def open_link(self, neighbour: str, *, calls: bool) -> GroupLink:
+        """A connection to a neighbour, which has proven who it is."""
+        self._next_local += 1
+        link = self.links[self._next_local] = GroupLink(self, self._next_local, neighbour, calls=calls)
+        return link
+
+    def take_links(self) -> None:
+        """This replica leads: the group learns that no other has links now."""
+        self.control(Item.LINKS_TAKEN)
+
+    def forget_link(self, number: int) -> None:
+        """A connection to a neighbour is over; the group learns it where it knows of it."""
+        if self.links.pop(number, None) is not None:
+            self.add_link_item(Item.LINK_ENDED, number, b"")
+
+    def add_link_item(self, kind: Item, number: int, data: bytes) -> None:
+        """Something has happened at a connection to a neighbour."""
+        self._add(kind, number, data, None)
+
+    def link_end(self, incarnation: int, number: int) -> GroupLink | None:
+        """The connection of this replica to a neighbour."""
+        return self.links.get(number) if incarnation == self.incarnation else None
+
     def take(self, now: float) -> list[tuple[int, list[bytes]]]:
         """The next commands, by number and in pieces, to be applied; as many as may be in flight."""
         constraints = self.machine.broker.routes.contents.constraints
@@ -483,6 +511,9 @@ class FrontEnd(Port):
         self._waiting.clear()
         self.closing += self.members.values()
         self.members.clear()
+        for link in self.links.values():
+            link.fail("the replica has begun anew")
+        self.links.clear()
         self.control(Item.TICK)
 
     def _add_batch(self, member: Member, data: bytes, batch: PublishBatch) -> None:

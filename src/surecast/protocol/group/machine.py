@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from surecast.errors import PeerError, SurecastError
@@ -33,6 +34,7 @@ from surecast.protocol.group.commands import (
     read_batch,
 )
 from surecast.protocol.group.effects import effects_of
+from surecast.protocol.group.group_overlay import GroupOverlay, LinkEnd, LinkHome, MakeOverlay
 from surecast.protocol.group.group_snapshot import GROUP_STATE, GroupState, SourceState
 from surecast.protocol.group.moves import Home, Moves, Newcomer
 from surecast.protocol.group.rules import MakeLimits, MakeRules, Rules
@@ -47,6 +49,8 @@ MakeBroker = Callable[[Authorise], BrokerCore]
 _SWEEP_US: Final = 5_000_000
 _HOME: Final = struct.Struct(">HQ")
 _BATCH: Final = int(Item.BATCH)  # local alias: avoids an attribute lookup
+_OVERLAY_MISSING: Final = "this replica is one of an overlay, and the state is that of a group alone"
+_OVERLAY_UNKNOWN: Final = "it is that of a broker of an overlay, and this replica has no file of one"
 
 
 @dataclass(slots=True)
@@ -83,6 +87,10 @@ class Port:
     def waits(self, incarnation: int, number: int, home: int) -> None:
         """A connection of this replica cannot enter before the replica `home` has let its client go."""
 
+    def link_end(self, incarnation: int, number: int) -> LinkEnd | None:
+        """The connection of this replica to a neighbour in an overlay; None if it is gone."""
+        return None
+
     def declared_down(self, incarnation: int) -> None:
         """The others have given this incarnation of the replica up."""
 
@@ -95,6 +103,7 @@ class GroupMachine:
 
     `make_rules` turns the access rules of a RULES item into a function, and `make_limits` those of a LIMITS item into
     settings and a table: both are part of the state, so that all replicas go by the same. `version` is for `$SYS`.
+    `make_overlay` makes the group a broker of an overlay; the core must have a `traffic` then.
     """
 
     def __init__(
@@ -106,8 +115,10 @@ class GroupMachine:
         make_limits: MakeLimits | None = None,
         applications: Iterable[Application] = (),
         version: str = "surecast",
+        make_overlay: MakeOverlay | None = None,
     ):
         self.replica = replica
+        self._make_overlay = make_overlay
         self.port = Port()
         self._make_broker = make_broker
         self.rules = Rules(make_rules, make_limits)
@@ -128,6 +139,12 @@ class GroupMachine:
             Item.RESTORE: self._take_backup,
             Item.RELEASE: self._release,
             Item.DECISION: self._decide,
+            Item.LINK_CALLED: self._link_called,
+            Item.LINK_HELLO: self._link_greeted,
+            Item.LINK_FRAMES: self._link_frames,
+            Item.LINK_ENDED: self._link_ended,
+            Item.LINKS_TAKEN: self._links_taken,
+            Item.CUT: self._cut,
         }
         self._reset()
 
@@ -139,6 +156,7 @@ class GroupMachine:
         self._swept_us = 0
         self.time_us = 0
         self.broker = self._make_broker(lambda *asked: self.rules.authorise(*asked))
+        self.overlay: GroupOverlay | None = None
         for application in self.applications.values():
             application.restore(b"")
             for topic_filter in application.topics:
@@ -165,35 +183,49 @@ class GroupMachine:
         """
         self.time_us = context.time_us
         now = context.time_us / 1e6
-        broker = self.broker
-        if broker.next_timer() <= now:
-            broker.tick(now)
-        if self.moves.queues and self.moves.next_at <= now:
-            self.moves.due(now)
-        if context.time_us - self._swept_us >= _SWEEP_US:
-            self._swept_us = context.time_us
-            broker.sweep(now)
+        self._see_to_time(now)
         replica, incarnation, sequence = HEAD.unpack_from(data, begin)
         source = self.sources.get(replica)
         if source is None:
             source = self.sources[replica] = _Source(replica)
-        if incarnation != source.incarnation:
-            if incarnation < source.incarnation:
-                return b""
-            self._begin(source, incarnation, now)
-        if sequence > source.next:
-            source.early[sequence] = data[begin:end]
-        elif sequence == source.next:
-            self._run(replica, source, data, begin, end, now)
-            while source.early and (early := source.early.pop(source.next, None)) is not None:
-                self._run(replica, source, early, 0, len(early), now)
-        for application in self.applications.values():
-            self._publish(application.tick(context.time_us), now)
+        if incarnation >= source.incarnation:
+            if incarnation != source.incarnation:
+                self._begin(source, incarnation, now)
+            if sequence > source.next:
+                source.early[sequence] = data[begin:end]
+            elif sequence == source.next:
+                self._run(replica, source, data, begin, end, now)
+                while source.early and (early := source.early.pop(source.next, None)) is not None:
+                    self._run(replica, source, early, 0, len(early), now)
+            for application in self.applications.values():
+                self._publish(application.tick(context.time_us), now)
+        if self.overlay is not None:
+            self.overlay.end_command(now)
         return b""
+
+    def _see_to_time(self, now: float) -> None:
+        """Does what is due by the time of a command."""
+        broker = self.broker
+        if self.overlay is not None:
+            self.overlay.begin_command(now)
+        elif self._make_overlay is not None:
+            self._begin_overlay(self._make_overlay, now)
+        if broker.next_timer() <= now:
+            broker.tick(now)
+        if self.moves.queues and self.moves.next_at <= now:
+            self.moves.due(now)
+        if self.time_us - self._swept_us >= _SWEEP_US:
+            self._swept_us = self.time_us
+            broker.sweep(now)
+
+    def _begin_overlay(self, make: MakeOverlay, now: float) -> None:
+        """Makes the group a broker of an overlay, at this time of the log."""
+        self.overlay = GroupOverlay(make(self.broker, now), self._link_end)
 
     def effects(self, slot: int) -> bytes:
         """Returns what the log led to up to an instance, in a few bytes that are equal on all replicas."""
-        return effects_of(self.broker, slot)
+        effects = effects_of(self.broker, slot)
+        return effects if self.overlay is None else effects + self.overlay.effects()
 
     def snapshot(self) -> bytes:
         """The whole state."""
@@ -225,7 +257,8 @@ class GroupMachine:
                 b"",
             )
         )
-        yield from pieces_of(records_of(self.broker))
+        others = self.overlay.records() if self.overlay is not None else ()
+        yield from pieces_of(chain(records_of(self.broker), others))
 
     def restore(self, state: bytes) -> None:
         """Replaces the state by that of a snapshot."""
@@ -248,8 +281,14 @@ class GroupMachine:
             if application is None:
                 raise PeerError(f"group snapshot: this replica does not run the application {name!r}")
             application.restore(kept)
+        if self._make_overlay is not None and read.sources:  # else nothing was carried out yet
+            self._begin_overlay(self._make_overlay, self.time_us / 1e6)
         # Applications hear of the subscriptions here.
-        decode_state(self.broker, read.broker)
+        of_overlay = decode_state(self.broker, read.broker)
+        if bool(of_overlay) is not (self.overlay is not None):
+            raise PeerError(f"group snapshot: {_OVERLAY_MISSING if self.overlay else _OVERLAY_UNKNOWN}")
+        if self.overlay is not None:
+            self.overlay.restore(of_overlay)
         self.broker.routes.contents.decisions = read.decisions
         self.broker.routes.check_deliveries(self.broker.may_receive if self.rules.checks_deliveries else None)
         for each in read.sources:
@@ -263,7 +302,8 @@ class GroupMachine:
 
     def next_timer(self) -> float:
         """Returns when something is due by the time of the log; infinite if nothing is planned."""
-        return min(self.broker.next_timer(), self.moves.next_at)
+        due_s = min(self.broker.next_timer(), self.moves.next_at)
+        return due_s if self.overlay is None else min(due_s, self.overlay.due_s)
 
     def release(self, newcomer: Home) -> bytes:
         """Returns the data of the RELEASE item that lets a newcomer in."""
@@ -285,6 +325,8 @@ class GroupMachine:
         source.early.clear()
         source.incarnation, source.next = incarnation, 1
         self.moves.down(source.replica, now)
+        if self.overlay is not None:
+            self.overlay.gone(source.replica, now)
 
     def _run(self, replica: int, source: _Source, data: bytes, begin: int, end: int, now: float) -> None:
         sequence = source.next
@@ -426,6 +468,35 @@ class GroupMachine:
     def _system(self, source: _Source, number: int, data: bytes, now: float) -> None:
         publish_system_topics(self.broker, self._version, now)
 
+    # Links of the overlay.
+
+    def _link_end(self, home: LinkHome) -> LinkEnd | None:
+        return self.port.link_end(home.incarnation, home.number) if home.replica == self.replica else None
+
+    def _link_called(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        if self.overlay is not None:
+            self.overlay.called(LinkHome(source.replica, source.incarnation, number), data.decode(), now)
+
+    def _link_greeted(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        if self.overlay is not None:
+            self.overlay.greeted(LinkHome(source.replica, source.incarnation, number), data, now)
+
+    def _link_frames(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        if self.overlay is not None:
+            self.overlay.came(LinkHome(source.replica, source.incarnation, number), data, now)
+
+    def _link_ended(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        if self.overlay is not None:
+            self.overlay.ended(LinkHome(source.replica, source.incarnation, number), now)
+
+    def _links_taken(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        if self.overlay is not None:
+            self.overlay.taken_over(source.replica, source.incarnation, now)
+
+    def _cut(self, source: _Source, number: int, data: bytes, now: float) -> None:
+        if self.overlay is not None:
+            self.overlay.broker.node.cuts.begin()
+
     def _nothing(self, source: _Source, number: int, data: bytes, now: float) -> None:
         """Time has passed; that was seen to before."""
 
@@ -433,7 +504,9 @@ class GroupMachine:
         state = self.backup.take(data)
         if state is None:
             return
-        if self.broker.sessions.serial:
+        if self.overlay is not None:
+            self.backup.outcome = b"!the group is a broker of an overlay, which cannot begin with a backup"
+        elif self.broker.sessions.serial:
             self.backup.outcome = b"!the group has had clients already; only a new one can begin with a backup"
         else:
             self.backup.outcome = self._begin_with(state, now)

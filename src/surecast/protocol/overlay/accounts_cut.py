@@ -75,10 +75,15 @@ class AccountsCuts:
         self._heard: dict[str, tuple[int, int]] = {}
         self._count = 0
 
+    @property
+    def next_marker(self) -> Marker:
+        """The name of the next cut that begins here."""
+        return Marker(self._broker, self._incarnation, self._count + 1)
+
     def begin(self) -> Marker:
         """Begins a cut; returns its name."""
+        marker = self.next_marker
         self._count += 1
-        marker = Marker(self._broker, self._incarnation, self._count)
         self._record(marker)
         return marker
 

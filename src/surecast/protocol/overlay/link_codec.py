@@ -15,11 +15,12 @@ or one by one, are read or raise PeerError.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import isfinite
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from surecast.errors import PeerError
 from surecast.protocol.codec import (
@@ -65,7 +66,9 @@ from surecast.protocol.overlay.overlay_frames import (
     UnknownFrame,
 )
 
-__all__ = ["FRAME_BYTES_MAX", "FrameReader", "write"]
+__all__ = ["FRAME_BYTES_MAX", "FrameReader", "FrameSplitter", "write"]
+
+T = TypeVar("T")
 
 FRAME_BYTES_MAX: Final = 64 << 20
 """No frame has more bytes."""
@@ -193,31 +196,21 @@ def write(written: Iterable[Received]) -> bytes:
     return b"".join(parts)
 
 
-class FrameReader:
-    """Reads what comes over one connection, however it is cut.
+class _Cutter(ABC, Generic[T]):
+    """Cuts what comes over one connection into frames, however it comes."""
 
-    `feed` must be called with all that comes, and all that it yields must be used: PeerError comes behind what was
-    right. `ahead_s` says by how much the clock of the other end is ahead of the own one.
-
-    >>> reader = FrameReader()
-    >>> data = write([OverlayHello("b1", "b2", 1, "", LinkHello(SessionName(), SessionName(), 0, 100)), LinkAck(7)])
-    >>> [type(each).__name__ for byte in data for each in reader.feed(bytes([byte]))]
-    ['OverlayHello', 'LinkAck']
-    """
-
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX):
-        self.ahead_s = 0.0
+    def __init__(self, frame_bytes_max: int, has_begun: bool):
         self._frame_bytes_max = frame_bytes_max
         self._held = bytearray()
         self._needed = 4
-        self._has_begun = False
+        self._has_begun = has_begun
 
     @property
     def held_bytes(self) -> int:
         """The bytes that wait for the rest of their frame."""
         return len(self._held)
 
-    def feed(self, data: bytes) -> Iterator[Received]:
+    def feed(self, data: bytes) -> Iterator[T]:
         """Yields what is complete now; PeerError where it is nothing that may come."""
         if self._held:
             self._held += data
@@ -239,20 +232,70 @@ class FrameReader:
         self._held += data[at:]
         self._needed = 4 if size - at < 4 else 4 + length
 
+    @abstractmethod
+    def _read(self, data: bytes) -> T | None:
+        """Returns a frame that is these bytes; None where it may be passed over."""
+
+    def _check_place(self, kind: int) -> None:
+        """Raises PeerError where a hello is not the first frame, or another one is."""
+        if (kind == _HELLO) is self._has_begun:
+            expected = "no" if self._has_begun else "a"
+            raise PeerError(f"link: a frame of kind {kind} where {expected} hello is expected")
+        self._has_begun = True
+
+
+class FrameReader(_Cutter[Received]):
+    """Reads what comes over one connection, however it is cut; where it `has_begun`, what comes behind the hello.
+
+    `feed` must be called with all that comes, and all that it yields must be used: PeerError comes behind what was
+    right. `ahead_s` says by how much the clock of the other end is ahead of the own one.
+
+    >>> reader = FrameReader()
+    >>> data = write([OverlayHello("b1", "b2", 1, "", LinkHello(SessionName(), SessionName(), 0, 100)), LinkAck(7)])
+    >>> [type(each).__name__ for byte in data for each in reader.feed(bytes([byte]))]
+    ['OverlayHello', 'LinkAck']
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, *, has_begun: bool = False):
+        super().__init__(frame_bytes_max, has_begun)
+        self.ahead_s = 0.0
+
     def _read(self, data: bytes) -> Received | None:
         kind = data[0]
-        if (kind == _HELLO) is self._has_begun:
-            raise PeerError(f"link: a frame of kind {kind} where {'no' if self._has_begun else 'a'} hello is expected")
-        self._has_begun = True
+        self._check_place(kind)
         if kind & _HAS_NUMBER:
             if len(data) < 9:
                 raise PeerError(f"link: a frame of kind {kind} without a whole number")
             content = _read_content(kind, data, 9, self.ahead_s)
             return NumberedFrame(_NUMBER.unpack_from(data, 1)[0], lane_of(content), 4 + len(data), content)
-        layout = _PLAIN_KINDS.get(kind)
-        if layout is None and not kind & _IS_OPTIONAL:
-            raise PeerError(f"link: a frame of kind {kind}, which is not known here")
-        return None if layout is None else layout.decode(data[1:])
+        return _read_plain(kind, data)
+
+
+class FrameSplitter(_Cutter[Ping | Pong | bytes]):
+    """Reads the pings and their answers alone; all else are the bytes of whole frames, to be read elsewhere.
+
+    >>> data = write([OverlayHello("b1", "b2", 1, "", LinkHello(SessionName(), SessionName(), 0, 100)), Ping(1, 2.0)])
+    >>> hello, ping = FrameSplitter().feed(data)
+    >>> data.startswith(hello), ping
+    (True, Ping(number=1, sent_s=2.0))
+    """
+
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX):
+        super().__init__(frame_bytes_max, has_begun=False)
+
+    def _read(self, data: bytes) -> Ping | Pong | bytes:
+        kind = data[0]
+        self._check_place(kind)
+        read = _read_plain(kind, data) if kind in (_PING, _PONG) else None
+        return read if isinstance(read, Ping | Pong) else len(data).to_bytes(4, "big") + data
+
+
+def _read_plain(kind: int, data: bytes) -> Received | None:
+    """Returns a frame without a number; None where its kind is optional and not known here."""
+    layout = _PLAIN_KINDS.get(kind)
+    if layout is None and not kind & _IS_OPTIONAL:
+        raise PeerError(f"link: a frame of kind {kind}, which is not known here")
+    return None if layout is None else layout.decode(data[1:])
 
 
 def _content(frame: Frame) -> tuple[int, bytes]:

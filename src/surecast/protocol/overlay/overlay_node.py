@@ -310,6 +310,10 @@ class OverlayNode:
         if self._has_detours and self._has_custody:
             self._detours.returned(neighbour, now, knows_demand=self._demand.is_compared(neighbour))
 
+    def is_connected(self, neighbour: str) -> bool:
+        """Returns whether there is a connection to a neighbour over which both ends have said hello."""
+        return self._links.is_up(neighbour)
+
     def is_resumed(self, neighbour: str) -> bool:
         """Returns whether what is sent over the last connection to a neighbour went on where it stopped before."""
         return self._links.sessions[neighbour].is_resumed

@@ -38,7 +38,7 @@ from surecast.protocol.overlay.overlay_frames import (
 )
 from surecast.protocol.overlay.overlay_plan import OverlayPlan
 
-__all__ = ["RetainedMap", "key_of"]
+__all__ = ["RetainedItem", "RetainedMap", "key_of"]
 
 _BUCKETS_AT_ONCE: Final = 64
 """So many buckets are repaired before a comparison begins again: what waits for a neighbour stays bounded."""
@@ -52,7 +52,7 @@ Frames: TypeAlias = list[tuple[str, MapFrame]]
 """Frames, each with the neighbour that it is for."""
 
 
-class _Item:
+class RetainedItem:
     """A version of a topic, as hashes of the map need it."""
 
     __slots__ = ("_digest", "key")
@@ -62,7 +62,7 @@ class _Item:
         self._digest: tuple[int, int] | None = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Item) and self.key == other.key
+        return isinstance(other, RetainedItem) and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key.topic)
@@ -97,8 +97,8 @@ class _TreeMap:
 
     def __init__(self) -> None:
         self.entries: dict[str, EventBatch] = {}
-        self.hashes: FilterHashes[_Item] = FilterHashes()
-        self.items: dict[str, _Item] = {}
+        self.hashes: FilterHashes[RetainedItem] = FilterHashes()
+        self.items: dict[str, RetainedItem] = {}
         self.tombstones: dict[str, None] = {}
         self.next_expiry_s = inf
         """No message expires before."""
@@ -472,7 +472,7 @@ class RetainedMap:
         of.tombstones.pop(topic, None)
         if entry.deletes:
             of.tombstones[topic] = None
-        item = of.items[topic] = _Item(key_of(entry))
+        item = of.items[topic] = RetainedItem(key_of(entry))
         of.hashes.shift(item, 1)
         self.bytes += _bytes_of(entry)
         self.changed[topic] = None

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections import deque
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from surecast.errors import PeerError
 from surecast.protocol.overlay.link_codec import FrameReader, write
 from surecast.protocol.overlay.link_frames import OverlayHello, Ping, Pong, Received, check_hello
 from surecast.protocol.overlay.overlay_frames import Written
+from surecast.protocol.overlay_broker.link_clock import LinkClock
 
 if TYPE_CHECKING:
     from surecast.protocol.overlay_broker.overlay_broker import OverlayBroker
 
 __all__ = ["LinkConnection"]
-
-_SAMPLES: Final = 16
 
 
 class LinkConnection:
@@ -32,16 +30,10 @@ class LinkConnection:
         self.is_up = False
         """True once both ends have said hello."""
         self.is_closed = False
-        self.ahead_s = 0.0
-        """By how much the clock of the neighbour is ahead; 0 where it may be none."""
-        self.round_trip_s = 0.0
-        """The shortest time of the last pings until they were answered."""
+        self.clock = LinkClock()
         self._broker = broker
         self._reader = FrameReader()
         self._waiting: list[Received] = []
-        self._pong: Pong | None = None
-        self._pings = 0
-        self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
         self._calls = calls and bool(neighbour)
         if self._calls:
             self._say_hello()
@@ -53,26 +45,21 @@ class LinkConnection:
         for received in self._reader.feed(data):
             if isinstance(received, OverlayHello):
                 self._greet(received, now)
-            elif isinstance(received, Ping):
-                self._pong = Pong(received.number, received.sent_s, now)  # only the last, however many there are
-            elif isinstance(received, Pong):
-                self._take_pong(received, now)
+            elif isinstance(received, Ping | Pong):
+                self.clock.take(received, now)
+                self._reader.ahead_s = self.clock.ahead_s
             else:
                 self._take(received, now)
 
     def ping(self, now: float) -> None:
         """Asks the neighbour whether it is there."""
-        self._pings += 1
-        self._waiting.append(Ping(self._pings & 0xFFFF_FFFF, now))
+        self._waiting.append(self.clock.ping(now))
 
     def output(self, acknowledges: bool = True) -> bytes:
         """Returns what to write now; to be called after the journal was committed, while the transport has room.
 
         Without `acknowledges` an acknowledgement alone is put off; `owes_ack` says if there is one."""
-        waiting, self._waiting = self._waiting, []
-        if self._pong is not None:
-            waiting.append(self._pong)
-            self._pong = None
+        waiting, self._waiting = [*self._waiting, *self.clock.answers()], []
         if self.is_up and not self.is_closed:
             waiting += self._broker.node.output(self.neighbour, acknowledges)
         return write(waiting) if waiting else b""
@@ -107,13 +94,3 @@ class LinkConnection:
 
     def _take(self, written: Written, now: float) -> None:
         self._broker.node.receive(self.neighbour, written, now)
-
-    def _take_pong(self, pong: Pong, now: float) -> None:
-        """Takes the clock of the neighbour from the answer that took the shortest time; a difference that this time
-        can explain is none."""
-        if now < pong.sent_s:
-            return
-        round_trip_s = now - pong.sent_s
-        self._samples.append((round_trip_s, pong.answered_s - (pong.sent_s + now) / 2))
-        self.round_trip_s, ahead_s = min(self._samples)
-        self.ahead_s = self._reader.ahead_s = ahead_s if abs(ahead_s) > self.round_trip_s else 0.0

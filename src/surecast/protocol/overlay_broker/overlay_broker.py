@@ -73,7 +73,7 @@ class OverlayBroker:
                 others.append((key, value))
         # Without a disk the time makes it rise: an incarnation that came again would be taken for repetitions.
         incarnation = max(before + 1, int(now * _STARTS_PER_S))
-        core.journal.records.append((INCARNATION_KEY, incarnation.to_bytes(8, "big")))
+        core.journal.others([(INCARNATION_KEY, incarnation.to_bytes(8, "big"))])
         assert core.traffic is not None, "the core of an overlay broker is made with a traffic"
         self.node = OverlayNode(name, plan, incarnation, settings, now)
         self.node.waits_with_detours = True
@@ -105,7 +105,7 @@ class OverlayBroker:
         node.take_detoured(now)
         self._deliver(now)
         if node.journal:
-            self.core.journal.records += node_records(node.journal)
+            self.core.journal.others(node_records(node.journal))
             node.journal.clear()
         if self.held:
             full = {*node.holding(dict.fromkeys(self.held.values()), now)}
@@ -153,6 +153,11 @@ class OverlayBroker:
             # The core has what its own clients retain, and has had it before the node.
             if entry is None or (entry.first.origin, entry.first.incarnation) != (self.name, node.incarnation):
                 self.deliveries.retain(topic, entry, now)
+
+    def restored(self) -> None:
+        """Core and node have the state of another broker: what the core has collected of it is known to the node."""
+        self._members.change(self._traffic.members)
+        self._traffic.forget()
 
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next; the core has times of its own."""
