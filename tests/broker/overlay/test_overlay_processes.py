@@ -10,7 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import paho.mqtt.client as paho
 import pytest
+from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
 from tests.broker.overlay.conftest import Clients, Subscriber, announced, is_up, plan_for, until
 from tests.patience import PATIENCE_S
 
@@ -344,3 +348,32 @@ def test_the_will_of_a_client_whose_broker_is_killed_reaches_subscribers_elsewhe
     until(lambda: watch.got, "the will")
     time.sleep(0.5)
     assert watch.payloads() == [b"gone"]
+
+
+def test_a_client_of_mqtt_5_is_sent_to_the_broker_of_its_session(start: Start) -> None:
+    overlay, _ = start(plan_for(CHAIN, "none"), sessions="send-home")
+
+    def connect(broker: str) -> tuple[str, str | None, bool]:
+        """Returns the reason of the CONNACK, the server reference, and whether there was a session."""
+        answers: list[tuple[str, str | None, bool]] = []
+        client = paho.Client(CallbackAPIVersion.VERSION2, client_id="ann", protocol=paho.MQTTv5)
+
+        def answered(_client: Any, _data: Any, flags: Any, reason: Any, properties: Any) -> None:
+            answers.append((str(reason), getattr(properties, "ServerReference", None), flags.session_present))
+
+        client.on_connect = answered
+        wanted = Properties(PacketTypes.CONNECT)
+        wanted.SessionExpiryInterval = 1_000
+        host, _, port = overlay.file.mqtt_address(broker).rpartition(":")
+        client.connect(host, int(port), clean_start=False, properties=wanted)
+        client.loop_start()
+        until(lambda: answers, f"an answer of {broker}")
+        client.disconnect()
+        client.loop_stop()
+        return answers[0]
+
+    assert connect("b1") == ("Success", None, False)
+    until(lambda: overlay.ask("b3", "/routes")["homes"] == 1, "the session at b3")
+    assert connect("b3") == ("Use another server", overlay.file.mqtt_address("b1"), False)
+    assert connect("b1") == ("Success", None, True)
+    assert connect("b3") == ("Success", None, False), "it comes again within a minute"

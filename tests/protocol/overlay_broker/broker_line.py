@@ -87,8 +87,9 @@ class BrokerLine:
     def start(self, name: str) -> None:
         core = BrokerCore(BrokerSettings(), traffic=LocalTraffic())
         self.brokers[name] = OverlayBroker(
-            name, self.plan, core, records=self.disks[name].items(), now=self.now, settings=self.node_settings
-        )
+            name, self.plan, core, records=self.disks[name].items(), now=self.now, settings=self.node_settings,
+            address="at {}".format,
+        )  # fmt: skip
 
     def join(self, a: str, b: str) -> None:
         self.wires[a, b] = (LinkConnection(self.brokers[a], b), LinkConnection(self.brokers[b]))

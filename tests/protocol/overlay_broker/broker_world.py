@@ -258,8 +258,9 @@ class BrokerWorld:
         machine = self.machines[name]
         machine.core = BrokerCore(BrokerSettings(), traffic=LocalTraffic())
         machine.broker = self.kind(
-            name, self.plan, machine.core, records=[*machine.disk.items()], now=self.now, settings=self.settings
-        )
+            name, self.plan, machine.core, records=[*machine.disk.items()], now=self.now, settings=self.settings,
+            address="at {}".format,
+        )  # fmt: skip
         self.turn(name)
 
     def turn(self, name: str, *, is_cut_short: bool = False) -> None:

@@ -24,8 +24,16 @@ from surecast.protocol.overlay.frame_rules import lane_of
 from surecast.protocol.overlay.link_codec import FrameReader, write
 from surecast.protocol.overlay.link_frames import OverlayHello, Ping, Pong
 from surecast.protocol.overlay.node_links import NodeSettings
-from surecast.protocol.overlay.overlay_frames import Detoured, EventBatch, Events, LinkStates, NodeState
-from surecast.protocol.overlay.overlay_plan import MEMBERS
+from surecast.protocol.overlay.overlay_frames import (
+    Detoured,
+    EventBatch,
+    Events,
+    LinkStates,
+    MapEntries,
+    MapSums,
+    NodeState,
+)
+from surecast.protocol.overlay.overlay_plan import HOME_TOPICS, HOMES, MEMBERS
 from surecast.protocol.overlay_broker import LinkConnection
 
 SMALL = NodeSettings(window_bytes=10_000, queue_bytes_max=20_000, custody_bytes_max=50_000)
@@ -99,6 +107,11 @@ def test_a_hello_that_does_not_fit_is_refused(changes: dict[str, Any], words: st
         DemandUpdate(MEMBERS, DemandChange(added=(JointFilter("t", members=Members("w", "nobody", 1, 0)),))),
         DemandUpdate(MEMBERS, DemandChange(added=(JointFilter("t", members=Members("w", "b3", 0, 0)),))),
         DemandBucket(MEMBERS, 1, (JointFilter("t"),)),
+        DemandUpdate(HOMES, DemandChange()),
+        MapSums(HOMES + 1, ((0, 0, 1),)),
+        MapSums(MEMBERS, ((0, 0, 1),)),
+        MapEntries(0, (event(stamp=7, topic=f"{HOME_TOPICS}1").batch,)),
+        MapEntries(HOMES, (event(stamp=7).batch,)),
         Detoured("b2", ("b3", "b1"), "b2", event()),
         Detoured("b2", (), "b9", DemandUpdate(0, DemandChange())),
     ],

@@ -215,6 +215,9 @@ are sent where they are refreshed from end to end."""
     """Time for which publishers have to wait for a link that is full. Then they are read again; while it stays full,"""
     overflow: Overflow = "drop-new"
     """this rule says what is dropped for the neighbour, as for sessions; with `reject` publishers are told."""
+    sessions: Literal["separate", "send-home"] = "separate"
+    """What a client of MQTT 5 gets that asks for its session at another broker: a session of its own there, or a \
+server reference to the broker that has it."""
     gates: bool = False
     """Whether links can be cut, delayed and made lossy at the broker's local socket, for experiments."""
     brokers: Annotated[tuple[OverlayBrokerSpec, ...], Field(min_length=1)]
@@ -279,6 +282,14 @@ are sent where they are refreshed from end to end."""
         """Returns where clients find a broker, or each replica of a group."""
         broker = self.broker(name)
         return [_address_of(each[0]) for each in (broker.mqtt, *(one.mqtt for one in broker.replicas)) if each]
+
+    def reference(self, name: str) -> str:
+        """Returns where clients that are sent to a broker find it: the address of its first listener. Where that
+        listens at all addresses, its neighbours' name for the host stands there."""
+        listener = self.broker(name).mqtt[0]
+        is_open = listener.host in ("*", "0.0.0.0", "::")
+        host = self.addresses(name)[0].host if is_open else listener.host
+        return f"[{host}]:{listener.wanted_port}" if ":" in host else f"{host}:{listener.wanted_port}"
 
     def read_secret(self) -> bytes:
         """Returns the secret; empty where there are certificates instead. ConfigurationError says what is wrong."""
@@ -363,9 +374,17 @@ def config_of(overlay: OverlayFile, name: str, data: Path | None = None) -> Brok
 Finding = tuple[FieldPath, str, str]
 
 
+def _of_sessions(overlay: OverlayFile) -> list[Finding]:
+    groups = [broker.name for broker in overlay.brokers if broker.replicas]
+    if overlay.sessions == "separate" or not groups:
+        return []
+    hint = "write sessions: separate, or leave it out"
+    return [(("sessions",), f"{groups[0]} is a group of replicas, which sends nobody home yet", hint)]
+
+
 def _findings(overlay: OverlayFile) -> list[Finding]:
     """Returns problems of fields that are right by themselves. The plan is made last, from parts that hold together."""
-    findings = [*_of_brokers(overlay), *_of_trust(overlay), *_of_times(overlay)]
+    findings = [*_of_brokers(overlay), *_of_trust(overlay), *_of_times(overlay), *_of_sessions(overlay)]
     wrong_links = [*_of_links(overlay), *_of_trees(overlay)]
     if findings or wrong_links:
         return [*findings, *wrong_links]

@@ -66,7 +66,9 @@ class OverlayServer(HoldsPublishers, Server):
         """Takes back what is on disk, and takes the address for neighbours."""
         settings = node_settings(self._file)
         plan, items = self._file.plan, self.store.items()
-        self.overlay = OverlayBroker(self._name, plan, self.broker, records=items, now=now, settings=settings)
+        self.overlay = OverlayBroker(
+            self._name, plan, self.broker, records=items, now=now, settings=settings, address=self._file.reference
+        )
         (address,) = self._file.addresses(self._name)
         self.links = OverlayLinks(
             self._file, self._name, address, self, self._warn, self._note, self._observer
@@ -77,6 +79,9 @@ class OverlayServer(HoldsPublishers, Server):
         """Further figures for metrics: name, meaning, value."""
         yield from super().gauges()
         yield from link_gauges(self.links, self.overlay, self.publishers_waiting)
+        if (homes := self.overlay.homes) is not None:
+            yield "overlay_sessions", "Lasting sessions in the whole overlay.", len(homes)
+            yield "overlay_sent_home", "Clients that were sent to the broker of their session.", homes.sent_home
 
     def _system_values(self) -> dict[str, str]:
         values = super()._system_values()
@@ -154,6 +159,7 @@ def node_settings(overlay: OverlayFile) -> NodeSettings:
         custody_events_max=overlay.custody,
         retained_max=overlay.limits.retained,
         retained_bytes_max=int(overlay.limits.retained_size),
+        homes_max=overlay.limits.sessions * len(overlay.brokers) if overlay.sessions == "send-home" else 0,
         hold_max_s=overlay.hold_max,
         overflow=overlay.overflow,
     )

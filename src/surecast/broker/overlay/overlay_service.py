@@ -128,7 +128,9 @@ def gate_of(overlay: OverlayFile, links: OverlayLinks, query: Mapping[str, str])
 
 def _warnings(overlay: OverlayFile) -> list[str]:
     """Returns what operators should know at the start of a broker."""
-    warnings = ["local to each broker: sessions; a client that moves to another broker begins anew there"]
+    warnings = []
+    if overlay.sessions == "separate":
+        warnings.append("local to each broker: sessions; a client that moves to another broker begins anew there")
     if overlay.durability == "memory" and any(scheme_parts(tree.scheme).custody for tree in overlay.plan.trees):
         warnings.append("buffering without a disk: events that wait for a neighbour are lost when this broker ends")
     return warnings

@@ -24,7 +24,8 @@ def links_of(server: OverlayServer | OverlayGroupServer) -> dict[str, Any]:
 
 def routes_of(server: OverlayServer | OverlayGroupServer, with_filters: bool = False) -> dict[str, Any]:
     """Returns how many filters each neighbour has announced on each tree, and the filters too if they are wanted;
-    likewise the members of shared subscriptions at all brokers, as they are known here.
+    likewise the members of shared subscriptions at all brokers, as they are known here. `homes` says how many lasting
+    sessions of the whole overlay are known, None where nobody is sent home.
 
     `held_sum` is the sum of hashes over what the neighbour has announced, `announced_sum` over what was announced to
     it, in hexadecimal: where each equals the other at the other end, both ends of the link know the same.
@@ -48,7 +49,9 @@ def routes_of(server: OverlayServer | OverlayGroupServer, with_filters: bool = F
                 route["filters"] = [str(joint) for joint in filters]
             routes.append(route)
     members = [str(joint) for joint in node.members()]
-    return {"broker": node.name, "routes": routes, "members": members if with_filters else len(members)}
+    homes = len(server.overlay.homes) if server.overlay.homes is not None else None
+    members_of = members if with_filters else len(members)
+    return {"broker": node.name, "routes": routes, "members": members_of, "homes": homes}
 
 
 def accounts_of(server: OverlayServer | OverlayGroupServer) -> dict[str, Any]:

@@ -42,6 +42,13 @@ class Connecting:
 
     def accept(self, connection: Connection, connect: Connect, now: float) -> None:
         """Gives a connection its session, which another connection may lose, and answers with a CONNACK."""
+        traffic = self._routes.traffic
+        if traffic is not None and traffic.elsewhere is not None:
+            server = traffic.elsewhere(connection.user, connect, now)
+            if server:
+                text = f"the session is at {server}"
+                self._disconnecting.refuse(connection, ReasonCode.USE_ANOTHER_SERVER, text, server)
+                return
         self._take_over(connection, connect, now)
         try:
             session, was_there, assigned = self._sessions.open(connection, connect, now)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from surecast.protocol.broker.connection import Connection, Phase
@@ -64,16 +65,17 @@ class Disconnecting:
             connection.out.append(encode(Connack(False, reason), V5 if version >= V5 else V311))
         self.close(connection, now, str(error), with_will=False)
 
-    def refuse(self, connection: Connection, reason: ReasonCode, text: str) -> None:
-        """A CONNECT is not accepted."""
+    def refuse(self, connection: Connection, reason: ReasonCode, text: str, server: str | None = None) -> None:
+        """A CONNECT is not accepted, and maybe is by another server."""
         self._counters.refused += 1
         version = V5 if connection.version_5 else V311
-        packet = encode(Connack(False, reason), version)
+        told = Properties(server_reference=server) if version == V5 else Properties()
+        packet = encode(Connack(False, reason, told), version)
         limit = connection.packet_bytes_max
         if connection.connect is not None:
             limit = connection.connect.properties.maximum_packet_size or limit
         if text and version == V5:
-            longer = encode(Connack(False, reason, Properties(reason_string=text[:_TEXT_MAX])), V5)
+            longer = encode(Connack(False, reason, replace(told, reason_string=text[:_TEXT_MAX])), V5)
             packet = longer if len(longer) <= limit else packet
         if len(packet) <= limit:
             connection.out.append(packet)

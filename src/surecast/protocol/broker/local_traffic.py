@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import Session, Subscription
-from surecast.protocol.mqtt import PublishBatch
+from surecast.protocol.mqtt import Connect, PublishBatch
 
 __all__ = ["LocalTraffic", "Publication"]
 
@@ -39,6 +39,11 @@ class LocalTraffic:
         self.publications: list[Publication] = []
         self.subscriptions: list[tuple[Subscription, int]] = []
         """Subscriptions that began (1) and ended (-1), in order."""
+        self.sessions: dict[str, None] | None = None
+        """The keys of sessions that began, ended or were connected to; None where nobody asks."""
+        self.elsewhere: Callable[[str, Connect, float], str] | None = None
+        """Returns where a client that wants to connect should go instead; nothing if it is right here. The first
+        argument is its user."""
         self.refuses: Callable[[str], bool] | None = None
         """Tells whether messages of QoS 1 and 2 to a topic are refused, where that may be."""
 
@@ -69,6 +74,11 @@ class LocalTraffic:
         self.subscriptions.clear()
         self.members.clear()
         self.left.clear()
+
+    def note(self, session: Session) -> None:
+        """Notes that a session began or ended, or that its client connected."""
+        if self.sessions is not None:
+            self.sessions[session.key] = None
 
     def changed(self, session: Session) -> None:
         """Notes that the client of a session has come or gone."""

@@ -106,6 +106,8 @@ class Sessions:
         else:
             self._wills.cancel(session)
         self._attach(session, connection, connect, present, now)
+        if self._routes.traffic is not None:
+            self._routes.traffic.note(session)
         return session, present, assigned
 
     def _check_room(self, user: str, address: str) -> None:
@@ -236,6 +238,8 @@ class Sessions:
 
     def end(self, session: Session, now: float) -> None:
         """A session is over, with all it had."""
+        if self._routes.traffic is not None:
+            self._routes.traffic.note(session)
         if session.will is not None and session.connection is None:
             self._wills.publish(session, now)
         subscriptions = list(session.subscriptions.values())
@@ -287,6 +291,8 @@ class Sessions:
         if session.persistent and not lifetime_s:
             self._forget(session)
         session.lifetime_s = lifetime_s
+        if self._routes.traffic is not None:
+            self._routes.traffic.note(session)
 
     def _forget(self, session: Session) -> None:
         """The session is not to outlive its connection any more: it leaves the disk."""

@@ -26,7 +26,7 @@ from surecast.protocol.overlay.overlay_frames import (
     Marker,
     UnknownFrame,
 )
-from surecast.protocol.overlay.overlay_plan import MEMBERS, TREES_MAX, OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_plan import HOME_TOPICS, HOMES, MEMBERS, TREES_MAX, OverlayPlan, scheme_parts
 
 __all__ = ["DETOURS", "check_frame", "lane_of"]
 
@@ -66,11 +66,11 @@ def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, 
             if frame.initiator not in plan.names:
                 raise PeerError(f"{neighbour} sent a marker of {frame.initiator}, which is no broker of the plan")
         elif not isinstance(frame, UnknownFrame):
-            tree = plan.tree_of_plane(frame.tree) if isinstance(frame, DemandFrame) else frame.tree
+            tree = frame.tree if isinstance(frame, Subscription) else plan.tree_of_plane(frame.tree)
             if not plan.joins(tree, receiver, neighbour):
                 raise PeerError(f"{neighbour} sent demand on tree {frame.tree}, on which it is no neighbour")
             if isinstance(frame, MapSums | MapBucket | MapEntries | MapForget):
-                _check_map(plan, neighbour, frame)
+                _check_map(plan, neighbour, frame, tree)
             else:
                 _check_demand(plan, neighbour, frame)
         expected = lane_of(frame)
@@ -78,16 +78,18 @@ def check_frame(plan: OverlayPlan, receiver: str, neighbour: str, frame: Frame, 
         raise PeerError(f"{neighbour} sent a frame of lane {expected} on lane {lane}")
 
 
-def _check_map(plan: OverlayPlan, neighbour: str, frame: MapFrame) -> None:
+def _check_map(plan: OverlayPlan, neighbour: str, frame: MapFrame, tree: int) -> None:
+    if TREES_MAX <= frame.tree < HOMES:
+        raise PeerError(f"{neighbour} compares a map under the number {frame.tree}, where there is none")
     if isinstance(frame, MapSums):
         wrong = any(not (0 <= level <= DEPTH and 0 <= place < FANOUT**level) for level, place, _ in frame.sums)
         if wrong or len(frame.sums) > FANOUT**DEPTH:
             raise PeerError(f"{neighbour} sent {len(frame.sums)} sums over retained messages, at places that are none")
     elif isinstance(frame, MapEntries):
         for entry in frame.entries:
-            if not entry.stamp or entry.count != 1:
+            if not entry.stamp or entry.count != 1 or entry.topic.startswith(HOME_TOPICS) is (frame.tree < HOMES):
                 raise PeerError(f"{neighbour} sent {entry.count} messages to {entry.topic!r} as one that is retained")
-            _check_batch(plan, neighbour, entry, frame.tree)
+            _check_batch(plan, neighbour, entry, tree)
     elif isinstance(frame, MapBucket) and frame.bucket >= FANOUT**DEPTH:
         raise PeerError(f"{neighbour} sent bucket {frame.bucket} of retained messages, of {FANOUT**DEPTH}")
 
@@ -119,6 +121,8 @@ def _check_detour(plan: OverlayPlan, receiver: str, neighbour: str, detour: Deto
 
 def _check_demand(plan: OverlayPlan, neighbour: str, frame: DemandFrame | Subscription) -> None:
     """Filters with members, of brokers of the plan, and others are announced apart."""
+    if frame.tree >= HOMES:
+        raise PeerError(f"{neighbour} announced demand under the number {frame.tree}, where there is none")
     if isinstance(frame, Subscription):
         _check_subscription(plan, neighbour, frame)
     filters: tuple[JointFilter, ...] = ()

@@ -36,8 +36,8 @@ from surecast.protocol.overlay.overlay_view import OverlayView
 
 __all__ = ["DISK_KINDS", "NodeDemand"]
 
-DISK_KINDS = frozenset({"demand", "subscription", "retained", "horizon"})
-"""The kinds of records on disk that are about demand; the kind is the first part of a key."""
+DISK_KINDS = frozenset({"demand", "subscription", "retained", "horizon", "home", "home-horizon"})
+"""The kinds of records on disk that are about demand or maps; the kind is the first part of a key."""
 
 _ADVERTS_BY = "covering"
 """The algorithm by which advertisements are announced, on every link."""

@@ -24,7 +24,7 @@ from surecast.protocol.overlay.node_detours import NodeDetours
 from surecast.protocol.overlay.node_links import NodeLinks, NodeSettings
 from surecast.protocol.overlay.node_shares import HANDED_MAX, NodeShares
 from surecast.protocol.overlay.overlay_frames import EventBatch, Events, Frame, events_of
-from surecast.protocol.overlay.overlay_plan import OverlayPlan, SchemeParts
+from surecast.protocol.overlay.overlay_plan import HOME_TOPICS, OverlayPlan, SchemeParts
 from surecast.protocol.overlay.retained_map import RetainedMap
 from surecast.protocol.overlay.retransmission import Retransmission
 from surecast.protocol.overlay.unseen import runs_of, take_unseen
@@ -49,6 +49,7 @@ class NodeEvents:
         detours: NodeDetours,
         custody: Custody,
         retained: RetainedMap,
+        homes: RetainedMap | None,
         accounts: NodeAccounts,
         shares: NodeShares,
         take_ids: Callable[[int], EventId],
@@ -62,6 +63,7 @@ class NodeEvents:
         self._detours = detours
         self._custody = custody
         self._retained = retained
+        self._homes = homes
         self._accounts = accounts
         self._shares = shares
         self._take_ids = take_ids
@@ -96,7 +98,7 @@ class NodeEvents:
             self._accounts.expired += batch.count
             return
         if batch.stamp:
-            self._retained.take(tree, batch)
+            self._keep(tree, batch)
         for part, hops in self._route(tree, batch, now):
             for hop, qos in hops.items():
                 if hop == LOCAL:
@@ -124,7 +126,7 @@ class NodeEvents:
                 self._custody.take(tree, fresh, {})
                 continue
             if fresh.stamp:
-                self._retained.take(tree, fresh)
+                self._keep(tree, fresh)
             for part, wanted in self._route(tree, fresh, now):
                 if LOCAL in wanted and source != CORE:
                     self._deliver(take_unseen(part, self._custody.delivered, takes_too_old=True).parts)
@@ -134,6 +136,13 @@ class NodeEvents:
                 held = self._custody.take(tree, part, hops)
                 if held is not None:
                     self._begin(held, now)
+
+    def _keep(self, tree: int, batch: EventBatch) -> None:
+        """Takes retained events into the map that they belong to."""
+        if not batch.topic.startswith(HOME_TOPICS):
+            self._retained.take(tree, batch)
+        elif self._homes is not None:
+            self._homes.take(tree, batch)
 
     def share(self, tree: int, batch: EventBatch, now: float) -> None:
         """Gives events that a client of this broker has published to one member of each shared subscription."""

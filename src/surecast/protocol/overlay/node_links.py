@@ -50,6 +50,7 @@ class NodeSettings:
     messages; beyond either no more are taken that it wants.
     `retained_max`, `retained_bytes_max`: topics that have a retained message, and their bytes; a home broker refuses
     more. As many deletions are remembered.
+    `homes_max`: sessions whose homes are known, in the whole overlay; 0 where nobody asks for them.
     `hold_max_s`: how long publishers wait for a link that is full; then `overflow` says what is dropped, as for a
     session.
     """
@@ -67,6 +68,7 @@ class NodeSettings:
     custody_bytes_max: int = 256 << 20
     retained_max: int = 1_000_000
     retained_bytes_max: int = 1 << 30
+    homes_max: int = 0
     hold_max_s: float = inf
     overflow: Overflow = "drop-new"
 

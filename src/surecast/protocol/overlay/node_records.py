@@ -8,6 +8,8 @@
     oe TREE HOME ...     a subscription that is refreshed from end to end, and the neighbour from which it came
     om TOPIC             the retained message of a topic, or that it was deleted
     oz                   the latest stamp of a deletion that was forgotten
+    oq TOPIC             the home of a session, or that the session has ended
+    oy                   the latest stamp of such an end that was forgotten
 
 Events are named by their first one: origin (with its length in front), incarnation and number, eight bytes each.
 """
@@ -36,8 +38,8 @@ INCARNATION_KEY: Final = b"oi"
 
 _BATCH: Final = Struct(">QQ")
 _PREFIXES: Final = {"held": b"oh", "handled": b"oa", "delivered": b"od", "demand": b"os", "subscription": b"oe"}
-_RETAINED: Final = b"om"
-_HORIZON: Final = b"oz"
+_MAPS: Final = {"retained": b"om", "home": b"oq"}
+_HORIZONS: Final = {"horizon": b"oz", "home-horizon": b"oy"}
 _KINDS: Final = {prefix: kind for kind, prefix in _PREFIXES.items()}
 
 
@@ -80,10 +82,10 @@ def node_records(journal: Iterable[tuple[NodeKey, Any]]) -> Iterator[tuple[bytes
             key = b"os" + _DEMAND_KEY.encode(_DemandKey(*names))
         elif kind == "subscription":
             key = b"oe" + _SUBSCRIPTION_KEY.encode(_SubscriptionKey(*names))
-        elif kind == "retained":
-            key = _RETAINED + names[0].encode()
-        elif kind == "horizon":
-            yield _HORIZON, value.to_bytes(8, "big")
+        elif kind in _MAPS:
+            key = _MAPS[kind] + names[0].encode()
+        elif kind in _HORIZONS:
+            yield _HORIZONS[kind], value.to_bytes(8, "big")
             continue
         else:
             origin = names[0].encode()
@@ -113,14 +115,16 @@ def is_node_record(key: bytes) -> bool:
 
 def read_node_record(key: bytes, value: bytes) -> tuple[NodeKey, Any]:
     """Returns a record of a node as its journal had it; CodecError where it is none."""
-    if key == _HORIZON:
-        return ("horizon",), int.from_bytes(value, "big")
-    if key[:2] == _RETAINED:
-        events = _events(value)
-        return ("retained", key[2:].decode()), (events.tree, events.batch)
-    kind = _KINDS.get(key[:2])
-    if kind is None:
+    for kind, prefix in _HORIZONS.items():
+        if key == prefix:
+            return (kind,), int.from_bytes(value, "big")
+    for kind, prefix in _MAPS.items():
+        if key[:2] == prefix:
+            events = _events(value)
+            return (kind, key[2:].decode()), (events.tree, events.batch)
+    if key[:2] not in _KINDS:
         raise CodecError(f"overlay record: a key that begins with {key[:2]!r}")
+    kind = _KINDS[key[:2]]
     if kind == "demand":
         return (kind, *_DEMAND_KEY.decode(key[2:])), _COUNT.decode(value)["count"]
     if kind == "subscription":

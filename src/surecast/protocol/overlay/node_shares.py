@@ -75,10 +75,10 @@ class NodeShares:
     def is_better_elsewhere(self, tree: int, batch: EventBatch) -> bool:
         """Returns whether events on their way to a broker should be handed on: the link towards it is down, and another
         broker with members is in reach. Where copies go around failures one may have come, and nothing is handed on."""
-        if self._parts[tree].detours or batch.handed >= HANDED_MAX or self._is_in_reach(tree, batch.at):
+        if self._parts[tree].detours or batch.handed >= HANDED_MAX or self.is_in_reach(tree, batch.at):
             return False
         group = self._demand.shared_by(tree, batch.share)
-        return group is not None and any(self._is_in_reach(tree, home) for home in group.homes if home != batch.at)
+        return group is not None and any(self.is_in_reach(tree, home) for home in group.homes if home != batch.at)
 
     def hop(self, tree: int, broker: str) -> str:
         """Returns the neighbour on a tree that is on the way to a broker."""
@@ -106,12 +106,14 @@ class NodeShares:
         members that are away; else all."""
         weights = group.weights(values)
         of = [(home, *each) for home, each in weights.items() if home != besides]
-        near = [each for each in of if self._is_in_reach(tree, each[0])]
+        near = [each for each in of if self.is_in_reach(tree, each[0])]
         if some := [(home, ready, qos) for home, ready, _, qos in near if ready]:
             return some
         return [(home, ready + away, qos) for home, ready, away, qos in near or of]
 
-    def _is_in_reach(self, tree: int, broker: str) -> bool:
+    def is_in_reach(self, tree: int, broker: str) -> bool:
+        """Returns whether a broker can be reached, as far as this one knows: of all links where the tree has detours,
+        else of its own."""
         if broker == self._name:
             return True
         if self._parts[tree].detours:

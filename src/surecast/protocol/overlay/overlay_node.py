@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import inf
-from typing import Any
+from typing import Any, Final
 
 from surecast.protocol.demand import LOCAL, JointFilter
 from surecast.protocol.filters import Value
@@ -46,11 +46,15 @@ from surecast.protocol.overlay.overlay_frames import (
     Written,
     events_of,
 )
-from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_plan import HOME_TOPICS, HOMES, OverlayPlan, scheme_parts
 from surecast.protocol.overlay.overlay_view import OverlayView
 from surecast.protocol.overlay.retained_map import RetainedMap
 
 __all__ = ["OverlayNode"]
+
+
+_HOME_BYTES_MAX: Final = 1 << 17
+"""A home has no more bytes: names of a user and of a client."""
 
 
 class OverlayNode:
@@ -113,14 +117,27 @@ class OverlayNode:
             name, plan, self.journal, self._take_ids, self._links.is_up, settings.retained_max,
             settings.retained_bytes_max,
         )  # fmt: skip
+        self.homes = self._make_homes()
+        """Which broker has the session of each client; None where nobody asks."""
         self._events = NodeEvents(
             name, plan, self._parts, settings, self._links, self._demand, self._detours, self.custody, self.retained,
-            self.accounts, self._shares, self._take_ids,
+            self.homes, self.accounts, self._shares, self._take_ids,
         )  # fmt: skip
-        self._retained = NodeRetained(self.retained, self._links, self._demand, self._events)
+        self._maps = {0: NodeRetained(self.retained, self._links, self._demand, self._events)}
+        if self.homes is not None:
+            self._maps[HOMES] = NodeRetained(self.homes, self._links, self._demand, self._events, HOMES)
         self._started_s = now
         self._settles_s = now + settings.grace_s
         self._refreshes_s = now + settings.refresh_s
+
+    def _make_homes(self) -> RetainedMap | None:
+        homes_max = self.settings.homes_max
+        if not homes_max:
+            return None
+        return RetainedMap(
+            self.name, self.plan, self.journal, self._take_ids, self._links.is_up, homes_max,
+            homes_max * _HOME_BYTES_MAX, ("home", "home-horizon"),
+        )  # fmt: skip
 
     # Clients of this broker
 
@@ -177,7 +194,10 @@ class OverlayNode:
             self.accounts.refused += count
             return None
         first = self._take_ids(count)
-        stamp = self.retained.stamp(now, count) if is_retained else 0
+        stamp = 0
+        if is_retained:
+            kept = self.homes if self.homes is not None and topic.startswith(HOME_TOPICS) else self.retained
+            stamp = kept.stamp(now, count)
         batch = EventBatch(
             first, count, topic, now, expires_s, qos, attributes, body, publisher, names, stamp, deletes
         )  # fmt: skip
@@ -252,6 +272,10 @@ class OverlayNode:
         is_assured = self._parts[self.plan.tree_of(topic)].custody and qos > 0
         return is_assured or is_retained or self._demand.is_known
 
+    def is_in_reach(self, broker: str, topic: str) -> bool:
+        """Returns whether a broker can be reached on the tree of a topic, as far as this one knows."""
+        return self._shares.is_in_reach(self.plan.tree_of(topic), broker)
+
     def members(self) -> list[JointFilter]:
         """Returns the members of shared subscriptions that are known, at this broker and others, sorted."""
         return self._demand.members()
@@ -302,7 +326,8 @@ class OverlayNode:
             self._demand.view_changed()
         self._demand.compare(neighbour, is_resumed=resumption.is_received_resumed)
         if not (resumption.is_resumed and resumption.is_received_resumed):
-            self._retained.compare(neighbour)
+            for each in self._maps.values():
+                each.compare(neighbour)
         self._end_overfull()
         self._events.pump(neighbour)
         for held in self._events.again.due_at_link_up(self.custody, neighbour):
@@ -322,7 +347,8 @@ class OverlayNode:
         """The connection to a neighbour broke, or the detector has given it up."""
         self._links.sessions[neighbour].disconnect()
         self._detours.disconnected(neighbour, now)
-        self.retained.disconnected(neighbour)
+        for each in self._maps.values():
+            each.disconnected(neighbour)
         self._links.down_since[neighbour] = now
         if self._has_detours:
             self._flood((self._view.link_changed(neighbour, is_up=False),), besides=neighbour)
@@ -384,7 +410,8 @@ class OverlayNode:
             self._refreshes_s = now + self.settings.refresh_s
             self._links.find_stuck()
             self._demand.refresh_all(now)
-            self._retained.refresh(now)
+            for each in self._maps.values():
+                each.refresh(now)
         self._end_overfull()
         self._detours.tick(now)
         for neighbour, since_s in list(self._links.down_since.items()):
@@ -402,6 +429,8 @@ class OverlayNode:
         self.custody.restore({key: record for key, record in records.items() if key[0] not in DISK_KINDS})
         self._demand.restore(records, self._started_s)
         self.retained.restore(records)
+        if self.homes is not None:
+            self.homes.restore(records)
         self._events.again.restored(self.custody, list(self._links.sessions), self._started_s)
         for hop in self._links.sessions:
             self.accounts.hops[hop].offered += self.custody.events_unsent(hop)
@@ -426,7 +455,9 @@ class OverlayNode:
         elif isinstance(frame, Marker):
             self.cuts.take(neighbour, frame)
         elif isinstance(frame, MapSums | MapBucket | MapEntries | MapForget):
-            self._retained.take(neighbour, frame, now)
+            plane = HOMES if frame.tree >= HOMES else 0
+            if plane in self._maps:
+                self._maps[plane].take(neighbour, frame, now)
         elif not isinstance(frame, UnknownFrame):
             self._demand.receive(neighbour, frame, now)
             self._end_overfull()

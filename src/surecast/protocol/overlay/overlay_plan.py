@@ -18,11 +18,15 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.demand import FLOODING, SUMMARIES
 from surecast.protocol.mqtt.topics import covers, has_wildcard, intersects
 
-__all__ = ["MEMBERS", "TREES_MAX", "OverlayPlan", "SchemeParts", "Tree", "scheme_parts"]
+__all__ = ["HOMES", "HOME_TOPICS", "MEMBERS", "TREES_MAX", "OverlayPlan", "SchemeParts", "Tree", "scheme_parts"]
 
 TREES_MAX: Final = 16
 MEMBERS: Final = 2 * TREES_MAX
 """The members of shared subscriptions of a tree are announced under a number that is so much more than the tree's."""
+HOMES: Final = 3 * TREES_MAX
+"""The homes of sessions that belong to a tree are compared under a number that is so much more than the tree's."""
+HOME_TOPICS: Final = "$sessions/"
+"""The topics of the homes of sessions begin with this; no client can publish or subscribe to them."""
 
 Link = tuple[str, str]
 
@@ -133,7 +137,9 @@ class OverlayPlan:
         return 0 <= plane - TREES_MAX < len(self.trees) and self.trees[plane - TREES_MAX].advertisements
 
     def tree_of_plane(self, plane: int) -> int:
-        """Returns the tree whose demand, advertisements or members are announced under a number."""
+        """Returns the tree whose demand, advertisements, members or homes of sessions are told under a number."""
+        if plane >= HOMES:
+            return plane - HOMES
         if plane >= MEMBERS:
             return plane - MEMBERS
         return plane - TREES_MAX if self.has_adverts(plane) else plane

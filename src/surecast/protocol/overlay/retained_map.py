@@ -116,7 +116,8 @@ class RetainedMap:
     """The retained messages that one broker knows, tree by tree.
 
     `take` and `receive` change it; `changed` then has the topics whose message is another one or none, until
-    `take_changed`. `journal` gets what is to be on disk.
+    `take_changed`. `journal` gets what is to be on disk, under names of records of its own: of an entry, and of the
+    latest stamp that was forgotten.
 
     >>> from surecast.protocol.overlay.event_id import EventId
     >>> from surecast.protocol.overlay.overlay_plan import Tree
@@ -136,6 +137,7 @@ class RetainedMap:
         is_up: Callable[[str], bool],
         entries_max: int,
         bytes_max: int,
+        kinds: tuple[str, str] = ("retained", "horizon"),
     ):
         self._name = name
         self._plan = plan
@@ -144,6 +146,7 @@ class RetainedMap:
         self._is_up = is_up
         self._entries_max = entries_max
         self._bytes_max = bytes_max
+        self._entry_kind, self._horizon_kind = kinds
         self._trees = [_TreeMap() for _ in plan.trees]
         self._clock = 0
         self._horizon = 0
@@ -205,7 +208,7 @@ class RetainedMap:
             self.refused += 1
             return False
         self._set(of, entry, before)
-        self._journal.append((("retained", entry.topic), (tree, entry)))
+        self._journal.append(((self._entry_kind, entry.topic), (tree, entry)))
         if entry.deletes and len(of.tombstones) > self._entries_max:
             self._drop_oldest(of)
         return True
@@ -213,9 +216,9 @@ class RetainedMap:
     def restore(self, records: Mapping[tuple[Any, ...], Any]) -> None:
         """Takes back what was on disk."""
         for key, record in records.items():
-            if key[0] == "horizon":
+            if key[0] == self._horizon_kind:
                 self._horizon = record
-            elif key[0] == "retained":
+            elif key[0] == self._entry_kind:
                 tree, entry = record
                 self._set(self._trees[tree], entry, None)
                 self._clock = max(self._clock, entry.stamp)
@@ -231,7 +234,7 @@ class RetainedMap:
                     self.bytes -= _bytes_of(entry)
                     tree.entries[topic] = replace(entry, body=None, deletes=True, attributes=())
                     tree.tombstones[topic] = None
-                    self._journal.append((("retained", topic), (self._trees.index(tree), tree.entries[topic])))
+                    self._journal.append(((self._entry_kind, topic), (self._trees.index(tree), tree.entries[topic])))
                     self.changed[topic] = None
             if tree.next_expiry_s <= now:
                 times = (entry.expires_s for entry in tree.entries.values() if not entry.deletes)
@@ -431,13 +434,13 @@ class RetainedMap:
             of.tombstones.pop(key.topic, None)
             del of.entries[key.topic], of.items[key.topic]
             of.hashes.shift(item, -1)
-            self._journal.append((("retained", key.topic), None))
+            self._journal.append(((self._entry_kind, key.topic), None))
             self._dropped[key] = None
             if len(self._dropped) > _DROPPED_MAX:
                 del self._dropped[next(iter(self._dropped))]
             if key.stamp > self._horizon:
                 self._horizon = key.stamp
-                self._journal.append((("horizon",), key.stamp))
+                self._journal.append(((self._horizon_kind,), key.stamp))
 
     def _drop_oldest(self, of: _TreeMap) -> None:
         """Drops a tombstone that others may lack: who is down now takes the map anew when it is back."""

@@ -9,7 +9,7 @@ before what it promises is on disk.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from surecast.protocol.broker import BrokerCore
@@ -29,6 +29,7 @@ from surecast.protocol.overlay_broker.deliveries import Deliveries
 from surecast.protocol.overlay_broker.link_connection import LinkConnection
 from surecast.protocol.overlay_broker.local_demand import LocalDemand, LocalMembers
 from surecast.protocol.overlay_broker.publications import hand_on, publish
+from surecast.protocol.overlay_broker.session_homes import SessionHomes
 
 __all__ = ["OverlayBroker"]
 
@@ -36,7 +37,8 @@ _STARTS_PER_S: Final = 1000
 
 
 class OverlayBroker:
-    """One broker of an overlay. `core` is new, and was made with a `traffic`; `records` are what is on disk.
+    """One broker of an overlay. `core` is new, and was made with a `traffic`; `records` are what is on disk. Where the
+    settings have homes of sessions, `address` returns where clients find another broker.
 
     >>> from surecast.protocol.overlay.overlay_plan import Tree
     >>> plan = OverlayPlan(("b1", "b2"), (("b1", "b2"),), (Tree((("b1", "b2"),)),))
@@ -57,6 +59,7 @@ class OverlayBroker:
         records: Iterable[tuple[bytes, bytes]] = (),
         now: float,
         settings: NodeSettings = NodeSettings(),  # noqa: B008 (immutable)
+        address: Callable[[str], str] = lambda _: "",
     ):
         self.name = name
         self.core = core
@@ -81,7 +84,14 @@ class OverlayBroker:
             core.traffic.refuses = self.node.refuses
             core.incoming.rejects = True
         self.node.restore(own)
+        self.homes: SessionHomes | None = None
+        if self.node.homes is not None:
+            self.homes = SessionHomes(self.node, self.node.homes, core, address)
+            core.traffic.sessions = {}
+            core.traffic.elsewhere = self.homes.elsewhere
         core.restore(others, now)
+        if self.homes is not None:
+            self.homes.start(now)
         self._traffic: LocalTraffic = core.traffic
         self._early = [each for each in core.traffic.publications if not self._is_heard(each)]
         """The wills of clients that were connected when the broker died, until it is known who wants them."""
@@ -117,6 +127,9 @@ class OverlayBroker:
         if traffic.members:  # first of all: who has left gets nothing more
             members, traffic.members = traffic.members, {}
             node.demand_members(*self._members.change(members))
+        if self.homes is not None and traffic.sessions:
+            keys, traffic.sessions = traffic.sessions, {}
+            self.homes.settle(keys, now)
         if traffic.left:
             left, traffic.left = traffic.left, []
             hand_on(node, left, now)
@@ -149,6 +162,8 @@ class OverlayBroker:
                 continue
             for untaken in self.deliveries.deliver_to_member(events, now):
                 node.hand_on(untaken, now)
+        if self.homes is not None:
+            self.homes.take_changes(now)
         for topic, entry in node.retained.take_changed():
             # The core has what its own clients retain, and has had it before the node.
             if entry is None or (entry.first.origin, entry.first.incarnation) != (self.name, node.incarnation):
