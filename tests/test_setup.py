@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -57,6 +58,19 @@ def test_a_second_run_does_nothing(setup: ModuleType, tmp_path: Path, monkeypatc
     setup.set_up()
     assert calls == ["kernels", "java"]
     assert (tmp_path / ".venv" / "java-home").read_text() == "/java"
+
+
+def test_only_what_is_installed_is_installed_again(setup: ModuleType) -> None:
+    """A change of a linter's or a test's options is none of what is installed."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    part = setup.installed_sections(text)
+    assert setup.installed_sections(text.replace("strict = true", "strict = false")) == part
+    assert setup.installed_sections(f"{text}\n[[tool.importlinter.contracts]]\nid = 'more'\n") == part
+    for name in ("requires =", "dependencies =", "models =", "surecast =", "where ="):
+        assert name in part
+        assert setup.installed_sections(text.replace(name, f"other-{name}")) != part
+    assert "[tool.setuptools.package-data]" in part
+    assert not re.search(r"tool\.(?!setuptools)", part)
 
 
 def test_the_environment_is_never_made_with_its_own_interpreter(setup: ModuleType) -> None:

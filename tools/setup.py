@@ -66,9 +66,17 @@ def write(path, text):
 
 def make_stamp(version):
     digest = hashlib.sha256(repr(version).encode())
-    for name in ("pyproject.toml", "constraints.txt", os.path.join("tools", "setup.py")):
+    digest.update(installed_sections(read(os.path.join(ROOT, "pyproject.toml"))).encode())
+    for name in ("constraints.txt", os.path.join("tools", "setup.py")):
         digest.update(read(os.path.join(ROOT, name)).encode())
     return digest.hexdigest()
+
+
+def installed_sections(text):
+    """Returns the sections of pyproject.toml that say what is installed, without those of linters and tests: an option
+    of pytest must not have all packages installed again."""
+    sections = re.split(r"^(?=\[)", text, flags=re.MULTILINE)
+    return "".join(part for part in sections if not re.match(r"\[+tool\.(?!setuptools)", part))
 
 
 def find_python():

@@ -17,6 +17,7 @@ HEADER_BYTES: Final = 20
 """Each payload begins with its stream, its number there, when it was to be sent, and how late it was."""
 
 PREFIX: Final = "surecast-load"
+"""The beginning of the topics and the client identifiers of a load, unless another one is asked for."""
 _WINDOW: Final = 64
 
 
