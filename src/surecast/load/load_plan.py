@@ -12,6 +12,7 @@ from surecast.load.broker_access import BrokerAccess
 __all__ = ["HEADER_BYTES", "PREFIX", "Arrivals", "LoadPlan"]
 
 Arrivals = Literal["poisson", "paced"]
+"""The times at which messages of an open loop are due: at random, or at equal distances."""
 
 HEADER_BYTES: Final = 20
 """Each payload begins with its stream, its number there, when it was to be sent, and how late it was."""
