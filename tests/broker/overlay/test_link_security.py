@@ -140,7 +140,7 @@ def test_garbage_at_the_link_port_harms_nobody(start: Start) -> None:
     subscriber = clients.subscribe("b2", "s", "#", 1)
     until(lambda: announced(overlay, "b1", "b2") == ["# at QoS 1"], "demand at b1")
     publisher = clients.publish("b1", "p")
-    address = overlay.file.address("b2")
+    address = overlay.file.addresses("b2")[0]
     draw = random.Random(3)
     idle = [socket.create_connection(address, 5.0) for _ in range(300)]  # some beyond what is let in
     for number, garbage in enumerate([*GARBAGE, *(draw.randbytes(draw.randrange(1, 9_000)) for _ in range(60))]):

@@ -12,6 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,28 @@ def fd(number: int) -> Path:
     return Path(f"/proc/self/fd/{number}")
 
 
+def children() -> set[int]:
+    """The processes that this one has started and not waited for."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid():
+                found.add(int(stat.parent.name))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remembers the processes that other tests have left running for later ones, such as Spark."""
+    monkeypatch.setitem(globals(), "OTHERS", children())
+
+
+OTHERS: set[int] = set()
+
+
 def no_child_is_left() -> bool:
-    try:
-        return os.waitpid(-1, os.WNOHANG) == (-1, 0)
-    except ChildProcessError:
-        return True
+    return children() <= OTHERS
 
 
 @pytest.mark.parametrize("where", ["folder", "memory"])

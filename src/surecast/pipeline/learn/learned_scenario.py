@@ -83,7 +83,7 @@ class Learned:
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "scenario": self.data,
+            "scenario": with_intervals(self.data, self.paths),
             "estimates": [estimate.as_dict() for estimate in self.estimates],
             "missing": [asdict(each) for each in self.missing],
             "notes": list(self.notes),
