@@ -101,6 +101,8 @@ class FaultyBroker:
             data = b""
         packets = decoder.feed(data) if data else [Disconnect()]
         for packet in packets:
+            if client.fileno() < 0:
+                return  # it was left while it spoke
             if isinstance(packet, Connect):
                 self.connects.append(packet)
                 client.sendall(encode(Connack(False, self.reason), V311))
