@@ -23,6 +23,7 @@ from surecast.protocol.mqtt import (
 )
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay.node_records import is_node_record
+from surecast.protocol.overlay_broker.link_clock import LinkClock
 
 
 @pytest.mark.parametrize("qos", [0, 1, 2])
@@ -313,7 +314,7 @@ def test_the_clock_of_a_neighbour_is_measured_and_a_small_difference_is_none() -
     line = BrokerLine(2)
     call, answer = line.wires["b1", "b2"]
     for ahead_s, found_s in ((0.0, 0.0), (0.001, 0.0), (30.0, 30.0)):
-        call._samples.clear()
+        call.clock = LinkClock()
         call.ping(line.now)
         answer.receive(call.output(), line.now + 0.002 + ahead_s)
         call.receive(answer.output(), line.now + 0.004)
