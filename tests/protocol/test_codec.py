@@ -127,6 +127,7 @@ BY_HAND = {
     "protocol/mqtt/batches.py": "batches of publications",
     "protocol/overlay/event_bodies.py": "messages of an event frame, many to a frame",
     "protocol/overlay/event_codec.py": "the head of each frame of events",
+    "protocol/overlay/filter_form.py": "counts of members behind a filter",
     "protocol/overlay/link_codec.py": "the head of each frame",
     "protocol/overlay/node_records.py": "events in custody, one record for each batch",
     "protocol/paxos/election.py": "what is hashed, never read",

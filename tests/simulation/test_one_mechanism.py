@@ -59,8 +59,12 @@ def test_models_share_one_pool() -> None:
 
 
 def test_independent_runs_are_shared_out_by_the_harness_alone() -> None:
-    """A simulation with a loop of its own over a pool would know nothing of seeds, progress and precision."""
+    """A simulation with a loop of its own over a pool would know nothing of seeds, progress and precision.
+
+    The processes of a load are no runs: each sends or receives for all of its time.
+    """
     assert users({"surecast.workers", "surecast.workers.worker_pool"}, ROOT / "src") == {
+        "src/surecast/load/load_run.py",
         "src/surecast/planning/placement/exhaustive.py",
         "src/surecast/simulation/experiment/replications.py",
     }

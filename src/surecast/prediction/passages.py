@@ -18,7 +18,6 @@ from scipy.special import gammainc, gammaincinv
 
 from surecast.errors import SaturationError
 from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
-from surecast.prediction.replication.gated_group import gated_time
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.flows import Flows, flows_of
 from surecast.scenario.group import group_of, is_replicated
@@ -251,6 +250,9 @@ def _ordering(performance: GroupPerformance, broker: Broker) -> Passage:
         messages_s = least - service.mean_s
         if service.mean_s > _LONG_SERVICE * messages_s > 0.0:
             rate = performance.throughput_per_s
+            # Only systems with groups load their model.
+            from surecast.prediction.replication.gated_group import gated_time
+
             mean, variance = gated_time(rate, service.mean_s, service.squared_cv, messages_s)
             least = service.mean_s if service.squared_cv < _ROUNDING else 0.0
             return Passage(messages_s + least, mean - least, variance)

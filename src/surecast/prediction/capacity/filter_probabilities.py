@@ -230,7 +230,7 @@ def printed_subscription_probability(x: Array) -> Array:
     For a large mean the expansion around it is used, by the derivatives up to the fourth.
 
     >>> printed_subscription_probability(np.array([0.0, 1.0, 1e4])).round(6).tolist()
-    [1.0, 0.662021, 0.0001]
+    [1.0, 0.658577, 0.0001]
     """
     flat = np.atleast_1d(np.asarray(x, dtype=np.float64)).ravel()
     found = np.empty_like(flat)

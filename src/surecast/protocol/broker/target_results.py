@@ -47,7 +47,7 @@ class TargetResults:
     ...         results.delivered(2.0 * n + cycle % 2, time_s=7.0, quantile=0.0)
     ...     results.end_cycle()
     >>> results.share.value, results.verdict(7.0, 0.0), results.verdict(3.0, 0.0)
-    (3.49..., 'met', 'missed')
+    (3.50..., 'met', 'missed')
     """
 
     delivered_count: int = 0
