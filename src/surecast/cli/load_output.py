@@ -1,4 +1,4 @@
-"""What `surecast load` prints: the verdict, the times, and what broker and generator used."""
+"""The output of `surecast load`: the verdict, the times, and what broker and generator used."""
 
 from __future__ import annotations
 

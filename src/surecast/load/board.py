@@ -19,7 +19,7 @@ _EACH: Final = 8
 
 
 class Phase(IntEnum):
-    """Where the run is; only the controller writes it."""
+    """The stage of the run; only the controller writes it."""
 
     CONNECTING = 0
     RUNNING = 1
@@ -28,7 +28,7 @@ class Phase(IntEnum):
 
 
 class Stage(IntEnum):
-    """How far a process is."""
+    """The stage of a process."""
 
     STARTING = 0
     CONNECTING = 1

@@ -1,4 +1,4 @@
-"""How to reach a broker, and connections to it that a generator drives itself, without an event loop's delays."""
+"""Access to a broker, and connections to it that a generator drives itself, without an event loop's delays."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LoadError(SurecastError):
 
 @dataclass(frozen=True, slots=True)
 class BrokerAccess:
-    """Where a broker is and how its clients get in. TLS is used with `tls`, or with any of its files."""
+    """The address of a broker and the credentials of its clients. TLS is used with `tls`, or with any of its files."""
 
     host: str
     port: int

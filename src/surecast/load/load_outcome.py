@@ -1,4 +1,4 @@
-"""What a load found: how much went in and came out, what was lost, how long it took, and what the broker used."""
+"""The outcome of a load: messages in and out, losses, delays, and what the broker used."""
 
 from __future__ import annotations
 

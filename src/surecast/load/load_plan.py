@@ -1,4 +1,4 @@
-"""What a generator is asked to do: how many clients, who gets what, how much of it, how often, for how long."""
+"""The plan of a load: how many clients, who gets what, how much of it, how often, for how long."""
 
 from __future__ import annotations
 
@@ -164,4 +164,4 @@ _NAMES: Final = {
     "probes_per_s": "probes",
     "storm_per_s": "storm",
 }
-"""How commands call these fields."""
+"""The names that commands give these fields."""

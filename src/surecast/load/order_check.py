@@ -10,7 +10,7 @@ _MISSING_MAX = 100_000
 
 
 class OrderCheck:
-    """What became of the numbers of each stream: distinct ones, ones that came late, and ones that came again.
+    """Counts of the numbers of each stream: distinct ones, ones that came late, and ones that came again.
 
     >>> check = OrderCheck()
     >>> check.take([0, 0, 0, 0, 0], [0, 1, 3, 2, 3])

@@ -35,7 +35,7 @@ _NUMBER: Final = Struct(">Q")
 
 @dataclass(slots=True)
 class ProbeShare:
-    """What the probes found. `late` is how late each was sent; `thrown_away` were disturbed, `lost` did not come."""
+    """Results of the probes. `late` is how late each was sent; `thrown_away` were disturbed, `lost` did not come."""
 
     sent: int = 0
     lost: int = 0

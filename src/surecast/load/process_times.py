@@ -1,4 +1,4 @@
-"""What the system knows of local processes: processor time, memory, and how often they slept."""
+"""Figures of the system on local processes: processor time, memory, and how often they slept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["ProcessUse", "processes_use"]
 
 @dataclass(frozen=True, slots=True)
 class ProcessUse:
-    """What processes have used so far: processor time, resident memory, and how often they waited for something."""
+    """The use of processes so far: processor time, resident memory, and how often they waited for something."""
 
     processor_s: float
     memory_bytes: int

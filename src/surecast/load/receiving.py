@@ -33,7 +33,7 @@ _PAYLOAD: Final = Struct(f">{HEADER}")
 
 @dataclass(slots=True)
 class ReceivedShare:
-    """What the subscribers of a process got. `in_window` are deliveries that came while the load was measured."""
+    """The deliveries to the subscribers of a process. `in_window` are those that came while the load was measured."""
 
     delivered: int = 0
     in_window: int = 0
@@ -49,7 +49,7 @@ class ReceivedShare:
 
 
 class _Layout:
-    """Where the parts of deliveries are that are as long as the first one, and the readers for a row of them."""
+    """The places of the parts of deliveries that are as long as the first one, and the readers for a row of them."""
 
     __slots__ = ("alike", "first", "identifier_at", "rows", "size", "to_payload", "topic_bytes")
 

@@ -33,7 +33,7 @@ _PUBACKS: Final = b"\x40"
 
 @dataclass(slots=True)
 class SentShare:
-    """What a publishing process did. `withheld` were due and never sent: the broker took no more."""
+    """The work of a publishing process. `withheld` were due and never sent: the broker took no more."""
 
     sent: int = 0
     sent_in_window: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import select
 import ssl
+from abc import ABC, abstractmethod
 from typing import Final
 
 from surecast.load.broker_access import BrokerConnection, would_block
@@ -13,7 +14,7 @@ __all__ = ["LoopConnection", "SocketLoop"]
 _PINGREQ: Final = b"\xc0\x00"
 
 
-class LoopConnection:
+class LoopConnection(ABC):
     """A connection in a loop. `unsent` are bytes for which the socket had no room."""
 
     def __init__(self, loop: SocketLoop, connection: BrokerConnection):
@@ -71,9 +72,9 @@ class LoopConnection:
         """Returns whether TLS holds bytes that the socket does not show any more."""
         return self.is_encrypted and self._socket.pending() > 0  # type: ignore[attr-defined]
 
+    @abstractmethod
     def handle(self, buffer: bytearray, view: memoryview) -> None:
         """Takes what has come."""
-        raise NotImplementedError
 
 
 class SocketLoop:

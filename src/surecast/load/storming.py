@@ -29,7 +29,7 @@ _READ_WRITE: Final = select.EPOLLIN | select.EPOLLOUT
 
 @dataclass(slots=True)
 class StormShare:
-    """What became of the connections of a storm. `withheld` were due while as many were open as may be."""
+    """Counts of the connections of a storm. `withheld` were due while as many were open as may be."""
 
     tried: int = 0
     accepted: int = 0

@@ -98,11 +98,11 @@ class OverlayReplicaSpec(Spec):
     id: Annotated[int, Field(strict=True, ge=1, le=65_535)]
     """Its number in the group."""
     peer: AddressText
-    """Where the other replicas reach it; it listens there."""
+    """The address at which the other replicas reach it; it listens there."""
     link: AddressText
-    """Where neighbours reach it while it leads the group."""
+    """The address at which neighbours reach it while it leads the group."""
     mqtt: Annotated[tuple[ListenerSpec, ...], Field(min_length=1)]
-    """Where it takes MQTT clients."""
+    """The address at which it takes MQTT clients."""
 
 
 class OverlayBrokerSpec(Spec):
@@ -113,7 +113,7 @@ class OverlayBrokerSpec(Spec):
     link: AddressText | None = None
     """Where its neighbours reach it, such as `10.0.0.1:7001`; it listens there."""
     mqtt: tuple[ListenerSpec, ...] = ()
-    """Where it takes MQTT clients."""
+    """The address at which it takes MQTT clients."""
     replicas: tuple[OverlayReplicaSpec, ...] = ()
     """The replicas of a broker that is a group, in place of `link` and `mqtt`: an odd number, of which all but a \
 minority must run."""
@@ -216,7 +216,7 @@ are sent where they are refreshed from end to end."""
     overflow: Overflow = "drop-new"
     """this rule says what is dropped for the neighbour, as for sessions; with `reject` publishers are told."""
     sessions: Literal["separate", "send-home"] = "separate"
-    """What a client of MQTT 5 gets that asks for its session at another broker: a session of its own there, or a \
+    """The answer to a client of MQTT 5 that asks for its session at another broker: a session of its own there, or a \
 server reference to the broker that has it."""
     gates: bool = False
     """Whether links can be cut, delayed and made lossy at the broker's local socket, for experiments."""

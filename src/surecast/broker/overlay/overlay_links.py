@@ -66,7 +66,7 @@ class NeighbourLink:
         self.bytes_out = 0
         self.timer: asyncio.TimerHandle | None = None
         self.dialled = 0
-        """How often another address of the neighbour was tried."""
+        """The number of times that another address of the neighbour was tried."""
         self.wake = asyncio.Event()
         self.is_reached = False
         """Whether there was a way to the neighbour when the link was last looked at while it was down."""

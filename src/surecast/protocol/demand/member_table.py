@@ -25,7 +25,7 @@ class SharedDemand:
     def __init__(self, share: str, topic: str):
         self.share, self.topic = share, topic
         self.entries: dict[JointFilter, int] = {}
-        """What was announced, and by how many neighbours."""
+        """Returns what was announced, and by how many neighbours."""
         self._latest: list[JointFilter] | None = None
         self.has_contents = False
 

@@ -64,7 +64,7 @@ class _Row(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """What a snapshot says before the state: the plan by which it was made, and the connections of links."""
+    """The head of a snapshot: the plan by which it was made, and the connections of links."""
 
     epoch: int
     plan: str

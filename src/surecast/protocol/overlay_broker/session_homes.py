@@ -42,9 +42,9 @@ class SessionHomes:
 
     def __init__(self, node: OverlayNode, homes: RetainedMap, core: BrokerCore, address: Callable[[str], str]):
         self.sent_home = 0
-        """How often clients were sent to another broker."""
+        """The number of times that clients were sent to another broker."""
         self.came_again = 0
-        """How often one that was sent has come again, and was served here."""
+        """The number of times that one that was sent came again, and was served here."""
         self._node = node
         self._homes = homes
         self._core = core
