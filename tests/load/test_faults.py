@@ -82,7 +82,7 @@ def _last(activity: str, stop: threading.Timer) -> bool:
 
 def test_a_closed_loop_goes_on_when_something_is_lost() -> None:
     with FaultyBroker(lambda number, data: [] if number == 2 else [data]) as broker:
-        outcome = run_load(at(broker, rate_per_s=None, window=2))
+        outcome = run_load(at(broker, rate_per_s=None, window=2, seconds=2.5))
     assert outcome.lost == 1
     assert outcome.sent.sent > 3
 
