@@ -88,19 +88,20 @@ def test_a_time_scale_is_a_positive_number(scale: float) -> None:
 
 
 def test_a_time_scale_that_no_client_keeps_up_with_is_refused_with_one_that_fits() -> None:
-    with pytest.raises(AssumptionError, match="use a time scale of 500 or less"):
-        make_plan(system_of(), scale=501, duration_s=60, client_processes=1)
+    with pytest.raises(AssumptionError, match="use a time scale of 2500 or less"):
+        make_plan(system_of(), scale=2501, duration_s=60, client_processes=1)
     with pytest.raises(AssumptionError, match="there are 3: use a time scale of"):
-        make_plan(system_of(), scale=1501, duration_s=60, client_processes=3)
-    assert make_plan(system_of(), scale=1500, duration_s=60, client_processes=3).client_processes == 3
+        make_plan(system_of(), scale=7501, duration_s=60, client_processes=3)
+    assert make_plan(system_of(), scale=7500, duration_s=60, client_processes=3).client_processes == 3
 
 
 def test_there_are_as_many_client_processes_as_the_messages_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 4)
-    needed = {scale: make_plan(system_of(), scale=scale, duration_s=60).client_processes for scale in (500, 501, 2000)}
-    assert needed == {500: 1, 501: 2, 2000: 4}
+    scales = (2500, 2501, 10000)
+    needed = {scale: make_plan(system_of(), scale=scale, duration_s=60).client_processes for scale in scales}
+    assert needed == {2500: 1, 2501: 2, 10000: 4}
     with pytest.raises(AssumptionError, match="there are 4"):
-        make_plan(system_of(), scale=2001, duration_s=60)
+        make_plan(system_of(), scale=10001, duration_s=60)
 
 
 @pytest.mark.parametrize("number", [0, 17])

@@ -16,6 +16,8 @@ from contextlib import suppress
 from tempfile import TemporaryFile
 from typing import Any, Final, Protocol, cast
 
+import uvloop
+
 from surecast.errors import OverloadError, SurecastError
 from surecast.measurement.client_share import ClientShare, Share, ShareResult
 
@@ -214,8 +216,8 @@ class ClientProcess:
 
 def main() -> None:
     """Runs the clients of a share, in a process that was started for it."""
-    with suppress(KeyboardInterrupt):
-        asyncio.run(_serve())
+    with suppress(KeyboardInterrupt), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve())
 
 
 async def _serve() -> None:

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from surecast.client import Client, ClientError, GroupClient
 from surecast.client.client import SessionMemory
+from surecast.client.client_errors import LostError
 from surecast.client.group_client import split_address
-from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Publish
+from surecast.protocol.mqtt import NO_PROPERTIES, Properties, Puback, Publish, encode
 from surecast.scenario.distributions import Distribution
 
 __all__ = ["BrokerLink", "DirectLink", "KeenLink", "Received", "Receiver", "number_of", "pack_event"]
@@ -179,6 +180,19 @@ class _Taker(Client):
             await self._arrived.wait()
         return self._waiting[0]
 
+    async def all_messages(self) -> list[Publish]:
+        """Returns all messages that are there, at least one, and acknowledges them with one write."""
+        await self.arrived()
+        packets = list(self._waiting)
+        answers = b"".join(encode(Puback(packet.packet_id), self._version) for packet in packets if packet.qos)
+        if answers and self._ended is None:
+            with suppress(LostError):  # the broker sends them again to the next connection
+                await self._send_bytes(answers)
+        for _ in packets:
+            self._waiting.popleft()
+        self._room.set()
+        return packets
+
 
 @dataclass(slots=True)
 class Received:
@@ -259,7 +273,7 @@ class Receiver:
             try:
                 await self._connect(client)
                 while True:
-                    await self._take(client, slow)
+                    await (self._take_served if slow else self._take_all)(client)
             except ClientError:
                 if self._on.is_set():
                     self.received.fail_overs += 1
@@ -278,18 +292,28 @@ class Receiver:
                 await client.subscribe(topic, qos=1, properties=NO_PROPERTIES)
         self.is_subscribed.set()
 
-    async def _take(self, client: _Taker, slow: bool) -> None:
-        is_over = slow and not await self._serve(client, number_of((await client.arrived()).payload))
-        message = await client.message()
-        now = time.time()
-        self.last_at = now
-        received, number = self.received, number_of(message.payload)
+    async def _take_served(self, client: _Taker) -> None:
+        """Takes the next message when its transmission is over."""
+        number = number_of((await client.arrived()).payload)
+        is_over = not await self._serve(client, number)
+        await client.message()
         if is_over:
-            received.expired.add(number)
-        elif number in received.first:
+            self.last_at = time.time()
+            self.received.expired.add(number)
+        else:
+            self._note(number)
+
+    async def _take_all(self, client: _Taker) -> None:
+        """Takes all messages that are there."""
+        for message in await client.all_messages():
+            self._note(number_of(message.payload))
+
+    def _note(self, number: int) -> None:
+        received, self.last_at = self.received, time.time()
+        if number in received.first:
             received.duplicates += 1
         else:
-            received.first[number] = now
+            received.first[number] = self.last_at
 
     async def _serve(self, client: _Taker, number: int) -> bool:
         """Waits for the time of transmission; where the connection ends meanwhile, the rest is kept for later.

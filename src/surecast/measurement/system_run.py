@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+import uvloop
+
 from surecast.errors import ConfigurationError
 from surecast.measurement.class_figures import build_class_report
 from surecast.measurement.class_run import ClassRun, measure_classes
@@ -88,10 +90,11 @@ def run_plan(
         raise ConfigurationError(f"{logs}: the event logs need a new folder, or an empty one")
     measured: Measured | ClassRun
     with run_folder() as folder:
-        if plan.system.class_workload is None:
-            measured = asyncio.run(measure(plan, Path(folder), progress))
-        else:
-            measured = asyncio.run(measure_classes(plan, Path(folder), progress))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            if plan.system.class_workload is None:
+                measured = runner.run(measure(plan, Path(folder), progress))
+            else:
+                measured = runner.run(measure_classes(plan, Path(folder), progress))
         if logs is not None:
             shutil.copytree(measured.logs, logs, dirs_exist_ok=True)
     if not isinstance(measured, Measured):
