@@ -61,7 +61,7 @@ class SurecastOverlay(Overlay):
         overlay = write_overlay(self._file, "bench", plan, options=options)
         for broker in topology.brokers:
             self.ports[broker] = int(overlay.mqtt_address(broker).rpartition(":")[2])
-            self.link_ports[broker] = overlay.address(broker).port
+            self.link_ports[broker] = overlay.addresses(broker)[0].port
         self._trace_files = {broker: self.folder / f"{broker}.trace" for broker in topology.brokers}
         self._state = {broker: overlay.folder(broker) for broker in topology.brokers}
 

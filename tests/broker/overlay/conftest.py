@@ -16,6 +16,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from tests.patience import PATIENCE_S
 
 from surecast.broker.overlay.local_overlay import LocalOverlay
+from surecast.broker.overlay.overlay_file import OverlayFile
 from surecast.broker.overlay.overlay_writing import write_overlay
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
@@ -125,10 +126,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., tuple[LocalOverlay, Clients]
 
     def begin(plan: OverlayPlan, **options: Any) -> tuple[LocalOverlay, Clients]:
         certificates, groups = options.pop("certificates", None), options.pop("groups", None)
+        before: Callable[[OverlayFile], None] = options.pop("before", lambda file: None)
         options = {"gates": True, "durability": "os", "log": {"level": "info"}, **options}
         path = tmp_path / "overlay.yaml"
         write_overlay(path, "test", plan, options=options, certificates=certificates, groups=groups)
         overlay = LocalOverlay(path)
+        before(overlay.file)
         clients = Clients(overlay)
         running.append((overlay, clients))
         overlay.start()

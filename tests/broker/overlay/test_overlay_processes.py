@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import random
 import signal
+import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tests.patience import PATIENCE_S
 
 from surecast.broker.overlay.local_overlay import LocalOverlay
 from surecast.broker.overlay.overlay_cut import take_cut
+from surecast.broker.replica.addresses import Address
 
 Start = Callable[..., tuple[LocalOverlay, Clients]]
 
@@ -163,6 +166,29 @@ def test_what_waits_on_disk_survives_the_death_of_both_brokers(start: Start) -> 
     overlay.wait_ready()
     assert overlay.ask("b1", "/links")["incarnation"] > before
     until(lambda: len(set(subscriber.payloads())) == 50, "the events that waited")
+
+
+def test_brokers_of_one_machine_use_unix_sockets_and_tcp_where_the_name_is_taken(start: Start) -> None:
+    """Somebody has the name of the socket of b3's address before b3 starts."""
+    with ExitStack() as stack:
+
+        def take(address: Address) -> None:
+            taken = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            taken.bind(f"\0surecast/{address}")
+
+        overlay, clients = start(plan_for(CHAIN, "buffering"), before=lambda file: take(file.addresses("b3")[0]))
+        addresses = {
+            (broker, link["neighbour"]): link["address"]
+            for broker in ("b1", "b2", "b3")
+            for link in overlay.ask(broker, "/links")["links"]
+        }
+        assert addresses["b1", "b2"] == addresses["b2", "b1"] == "Unix socket"
+        assert addresses["b2", "b3"] == str(overlay.file.addresses("b3")[0])
+        assert addresses["b3", "b2"].startswith("127.0.0.1:")
+        subscriber = clients.subscribe("b3", "s", "t", 1)
+        until(lambda: announced(overlay, "b1", "b2"), "the demand at b1")
+        clients.publish("b1", "p").publish("t", b"x", 1)
+        until(lambda: subscriber.payloads() == [b"x"], "the message")
 
 
 def test_without_buffering_a_cut_that_ends_in_time_loses_nothing(start: Start) -> None:

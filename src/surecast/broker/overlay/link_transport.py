@@ -89,9 +89,10 @@ class LinkTransport(asyncio.Protocol):
         """The transport is up, and TLS with it: begins the handshake."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop has transports of its own kind
         self._transport.set_write_buffer_limits(high=_WRITE_BYTES_MAX)
-        self.address = peer_name(transport.get_extra_info("peername"))
         sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
+        is_local = sock is not None and sock.family == socket.AF_UNIX
+        self.address = "Unix socket" if is_local else peer_name(transport.get_extra_info("peername"))
+        if sock is not None and not is_local:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._deadline = asyncio.get_running_loop().call_later(HANDSHAKE_S, self._too_late)
         name = certificate_name(transport) if self._is_tls else None

@@ -18,10 +18,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from surecast.broker.event_observer import EventObserver
-from surecast.broker.listeners import bind
 from surecast.broker.overlay.link_gate import GateSettings, LinkGate
 from surecast.broker.overlay.link_handshake import LinkIdentity
 from surecast.broker.overlay.link_security import LinkSecurity
+from surecast.broker.overlay.link_sockets import connect_link, listen_for_links
 from surecast.broker.overlay.link_transport import HANDSHAKE_S, EndKind, LinkTransport
 from surecast.broker.overlay.overlay_file import OverlayFile
 from surecast.broker.replica.addresses import Address
@@ -172,7 +172,7 @@ class OverlayLinks:
 
     def open(self) -> None:
         """Takes the address for neighbours; ConfigurationError says what is in the way."""
-        self._sockets = bind(self._address.host, self._address.port)
+        self._sockets = listen_for_links(self._address, is_tls=self._security is not None)
         for sock in self._sockets:
             asyncio.get_running_loop().add_reader(sock, self._accept, sock)
 
@@ -438,18 +438,11 @@ class OverlayLinks:
         addresses = self._overlay.addresses(link.neighbour)
         address = addresses[link.dialled % len(addresses)]
         context: ssl.SSLContext | None = self._security.dialling if self._security is not None else None
-        loop = asyncio.get_running_loop()
         link.wake.clear()
         self._waiting.add(transport)
         try:
             async with asyncio.timeout(HANDSHAKE_S):
-                await loop.create_connection(
-                    lambda: transport,
-                    address.host,
-                    address.port,
-                    ssl=context,
-                    server_hostname="" if context is not None else None,
-                )
+                await connect_link(transport, address, context)
         except (OSError, UnicodeError) as error:  # the last for names that cannot be looked up
             self._waiting.discard(transport)
             self._failed(transport, f"{address}: {_reason(error)}")
