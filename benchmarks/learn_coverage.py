@@ -1,6 +1,6 @@
 """Coverage of the intervals of mean times, once the distribution is chosen too. About four minutes.
 
-    python benchmarks/learn_coverage.py [--samples 40] [--seed 0] [--only "Weibull 0.6"]
+    python benchmarks/learn_coverage.py [--samples 40] [--seed 0] [--only "Weibull 0.6"] [--short]
 
 Draws times with a mean of 100 s from seven distributions. Each time is watched for a random while, up to a limit: what
 lasts longer is cut off. Prints for each distribution and size the share of samples whose interval of 95 % has the mean,
@@ -47,15 +47,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--short", action="store_true", help="twenty times alone")
     parser.add_argument("--only", choices=DRAWS, help="one distribution in place of all")
     chosen = parser.parse_args()
-    print(f"{'':<18}" + "".join(f"{f'{size} up to {limit:.0f} s':>16}" for size, limit in SHAPES) + f"{'all':>8}")
-    right = np.zeros((len(DRAWS), len(SHAPES)), dtype=np.int64)
-    width = np.zeros((len(DRAWS), len(SHAPES)))
+    shapes = SHAPES[:1] if chosen.short else SHAPES
+    print(f"{'':<18}" + "".join(f"{f'{size} up to {limit:.0f} s':>16}" for size, limit in shapes) + f"{'all':>8}")
+    right = np.zeros((len(DRAWS), len(shapes)), dtype=np.int64)
+    width = np.zeros((len(DRAWS), len(shapes)))
     for i, (name, draw) in enumerate(DRAWS.items()):
         if chosen.only not in (None, name):
             continue
-        for j, (size, limit_s) in enumerate(SHAPES):
+        for j, (size, limit_s) in enumerate(shapes):
             ratios = []
             for sample in range(chosen.samples):
                 fit = choose_lifetime(watched(draw, np.random.default_rng([chosen.seed, i, j, sample]), size, limit_s))

@@ -34,8 +34,12 @@ AIC_MARGIN: Final = 4.0
 """By how much another distribution must have the better criterion to be taken in place of the exponential."""
 NEAR: Final = 6.0
 """A distribution whose criterion is worse than the best by at most this has its means in the interval."""
+NEAR_OF_FEW: Final = 2.0
+"""The same for lognormal times where exponential ones are taken because ends are few. With a larger value the interval
+of twenty times says nothing; without lognormal times, that of times with a heavy tail lacks the mean too often."""
 WEIBULL_ENDS_MIN: Final = 5
-"""Ends from which on the interval has the means of Weibull times too, although exponential ones are taken."""
+"""Ends from which on the interval has the means of Weibull and lognormal times too, although exponential ones are
+taken."""
 FEW_CUT_OFF: Final = 0.15
 """The share of times cut off up to which the interval has that of their mean whatever their distribution."""
 _CELLS_MAX = 10
@@ -152,7 +156,10 @@ def choose_lifetime(times: Times, level: float = 0.95) -> LifetimeFit:
     if times.ends < ENDS_MIN:
         law = fit_exponential(times if times.ends > 0 else Times.of([total_s / ends]))
         if times.ends >= WEIBULL_ENDS_MIN:
-            ranges += _near_ranges(times, [law, fit_weibull(times)], level)
+            laws, lognormal = [law, fit_weibull(times)], fit_lognormal(times)
+            if lognormal.aic <= min(each.aic for each in laws) + NEAR_OF_FEW:
+                laws.append(lognormal)
+            ranges += _near_ranges(times, laws, level)
         low, high = min(each[0] for each in ranges), max(each[1] for each in ranges)
         return LifetimeFit(law, total_s / ends, low, high, round(ends), round(times.cut_off), None, None, {})
     plain, weibull, lognormal = fit_exponential(times), fit_weibull(times), fit_lognormal(times)
