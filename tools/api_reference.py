@@ -139,6 +139,8 @@ SECTIONS = (
     ),
     Section("surecast.client"),
     Section("surecast.load"),
+    Section("surecast.profile"),
+    Section("surecast.calibration"),
     Section(
         "surecast.measurement",
         """

@@ -32,6 +32,7 @@ _NAMES = (
     "pub",
     "sub",
     "load",
+    "calibrate",
     "cast",
     "zap",
     "pipeline",

@@ -149,6 +149,7 @@ class LoadOutcome:
                 "us_per_message": self.broker_us_per_message,
                 "memory_bytes": self.broker.memory_bytes,
                 "waits": self.broker.waits,
+                "held_up_s": self.broker.held_up_s,
             }
         return figures
 

@@ -165,8 +165,7 @@ class _Control:
         self._wait_until(until_ns, "measuring", from_ns)
         if before is None:
             return None
-        after = processes_use(self._pids)
-        return ProcessUse(after.processor_s - before.processor_s, after.memory_bytes, after.waits - before.waits)
+        return processes_use(self._pids).since(before)
 
     def _wait_until(self, until_ns: int, activity: str, since_ns: int) -> None:
         while (left_s := (until_ns - time.monotonic_ns()) / 1e9) > 0:
