@@ -39,10 +39,12 @@ def test_no_two_events_have_the_same_stamp_and_each_is_the_first_that_is_free(ga
 
 def test_each_client_is_in_one_share() -> None:
     plan = make_plan(system_of("none"), duration_s=5.0, client_processes=3)
-    shares = [Share(plan, number, 3, ("a:1", "b:2", "c:3", "d:4")) for number in range(3)]
+    homes = (("a:1",), ("b:2",), ("c:3", "c:4", "c:5"), ("d:6",))
+    shares = [Share(plan, number, 3, homes) for number in range(3)]
     for place in range(10):
         assert sum(share.has(place) for share in shares) == 1
-    assert shares[0].addresses_for(2, 1) == ["c:3"]
+    assert shares[0].addresses_for(0, 1) == ["a:1"]
+    assert shares[0].addresses_for(2, 1) == ["c:4", "c:5", "c:3"]
 
 
 def test_what_several_processes_have_seen_adds_up_while_brokers_fail() -> None:
@@ -87,7 +89,7 @@ def test_a_client_process_that_ends_is_named_and_the_run_fails(monkeypatch: pyte
 
 def test_an_error_in_a_client_process_is_that_of_the_run(tmp_path: Path) -> None:
     async def ask() -> None:
-        clients = ClientProcess(Share(make_plan(system_of("none"), duration_s=5.0), 0, 2, ("no:where",) * 4))
+        clients = ClientProcess(Share(make_plan(system_of("none"), duration_s=5.0), 0, 2, (("no:where",),) * 4))
         try:
             await clients.start()
             await clients.subscribe()

@@ -55,7 +55,7 @@ def test_logs_of_replicas_complement_each_other(tmp_path: Path) -> None:
         ):
             log.append(record)  # type: ignore[arg-type]
     events = {stamp(AT + number - 0.25): number - 1 for number in (1, 2, 3)}
-    event_fates = read_fates([tmp_path / "1", tmp_path / "2", tmp_path / "never started"], events, are_replicas=True)
+    event_fates = read_fates([[tmp_path / "1", tmp_path / "2", tmp_path / "never started"]], events)
     assert event_fates.accepted == {0: AT + 1, 1: AT + 2, 2: AT + 3}
     assert {n: each.outcome for n, each in event_fates.of("s").items()} == {
         0: "delivered",
@@ -76,7 +76,7 @@ def test_each_broker_of_an_overlay_has_clients_and_a_time_of_arrival_of_its_own(
             if name == "2":
                 for record in (Started(AT + 5, name), later):
                     log.append(record)
-    event_fates = read_fates([tmp_path / "1", tmp_path / "2"], {stamp(AT + 2 - 0.25): 0})
+    event_fates = read_fates([[tmp_path / "1"], [tmp_path / "2"]], {stamp(AT + 2 - 0.25): 0})
     assert event_fates.accepted == {0: AT + 2}
     assert event_fates.reached == [{0: AT + 2}, {0: AT + 7}]
     assert [event_fates.was_connected(who, AT + 6) for who in ("s", "r")] == [True, False], "the second one crashed"
@@ -88,7 +88,7 @@ def test_a_crash_of_a_broker_that_is_alone_ends_all_connections(tmp_path: Path) 
         log.append(Started(AT, "b"))
         log.append(Connected(AT + 1, "s"))
         log.append(Started(AT + 5, "b"))
-    event_fates = read_fates([tmp_path], {})
+    event_fates = read_fates([[tmp_path]], {})
     assert event_fates.was_connected("s", AT + 4)
     assert not event_fates.was_connected("s", AT + 6)
 

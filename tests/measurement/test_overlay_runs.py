@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from surecast.errors import ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError
 from surecast.measurement import RunPlan, make_plan, run_plan
 from surecast.measurement.overlay_processes import OverlayProcesses
 from surecast.report import QoSReport, check_accounts
 from surecast.scenario import Streams, System, build, load_system, parse_text
 from surecast.simulation.reliability.compiled.traces import draw_trace
+from surecast.simulation.replication.outages import group_trace
 
 DIAMOND = """
 surecast: 1
@@ -164,7 +165,7 @@ def test_neighbours_are_suspected_after_the_detection_time_of_the_scenario(
 
 
 def test_options_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="no broker of an overlay leads"):
+    with pytest.raises(ConfigurationError, match="an overlay has no leader, or one for each group"):
         make_plan(system_of("none"), duration_s=5.0, leader_kills_s=[1.0])
     one = build(parse_text("{surecast: 1, name: one, overlay: {brokers: [{name: b}]}, workload: {topics: [t], "
                            "publishers: [{name: p, home: b, topics: [t], rate: 1/s}], "
@@ -190,6 +191,33 @@ def test_subscribers_of_an_overlay_come_and_go_while_brokers_fail_and_no_event_i
     assert set(report.variants) == {"buffering", "probabilistic"}
 
 
+def test_brokers_of_an_overlay_are_groups_whose_replicas_fail_when_those_of_the_simulation_do(
+    repository: Path,
+) -> None:
+    changes = {"availability.brokers.mtbf": "100s", "availability.brokers.mttr": "15s"}
+    system = load_system(repository / "examples" / "composed.yaml", changes)[1]
+    plan, report = run(system, 100.0, scale=10.0, patience_s=2.0)
+    assert plan.keeps_all
+    serving = group_trace(plan.group, np.zeros(1), horizon_s=plan.end_s, seed=plan.seed, name="run 0/north")
+    replicas = [_up_times(plan.traces[number - 1]) for number in plan.processes_of[1]]
+    for time_s in np.linspace(0.0, 99.0, 200).tolist():
+        up = sum(any(start <= time_s < end for start, end in each) for each in replicas)
+        assert (up >= 2) == bool(((serving[0] <= time_s) & (time_s < serving[1])).any())
+    assert sum(time_s < plan.end_s for trace in plan.traces for time_s in trace[0::2]) >= 5, "replicas are killed"
+    for name in ("ledger", "desk", "rep", "driver"):
+        assert report.value("count_dropped", name=name, detail="lost although acknowledged") == 0
+        assert sum(report.value(f"count_{fate}", name=name) for fate in ("on_time", "late", "queued")) > 0
+    for name in ("office", "north", "south"):
+        assert 0.0 <= report.value("availability", scope="broker", name=name) <= 1.0
+        assert report.value("cpu_per_event_s", scope="broker", name=name) > 0
+    assert not [warning for warning in report.info.warnings if "by itself" in warning or "balance" in warning]
+
+
+def _up_times(changes: Any) -> list[tuple[float, float]]:
+    edges = [0.0, *changes.tolist()] + ([] if len(changes) % 2 else [np.inf])
+    return list(zip(edges[0::2], edges[1::2], strict=True))
+
+
 def test_a_run_that_cannot_be_simulated_again_is_refused_before_it_begins(repository: Path, tmp_path: Path) -> None:
     system = load_system(repository / "examples" / "composed.yaml", {"delivery.replication.replicas": 1})[1]
     with pytest.raises(ConfigurationError, match=r"`executed`: .* subscribers that stay connected"):
@@ -211,6 +239,12 @@ workload:
   publications: 30/s
 delivery: {routing: ROUTING}
 """
+
+
+def test_filter_classes_over_several_groups_are_refused() -> None:
+    text = CLASSES.replace("ROUTING}", "{scheme: hierarchical, algorithm: merging}, replication: {replicas: 3}}")
+    with pytest.raises(AssumptionError, match=r"delivery\.replication\.replicas: 3: with filter classes"):
+        make_plan(build(parse_text(text)), duration_s=5.0)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ CLASSES = {
     "subscriptions": {"active": 5, "lifetime": "60s"},
     "publications": "1/s",
 }
-PAIR = {"brokers": [{"name": "b"}, {"name": "c"}], "links": [["b", "c"]]}
 COMING = {**SUBSCRIBER, "connectivity": {"on": "20s", "off": "20s"}, "service": "8/s", "response_target": "7s"}
 
 
@@ -38,10 +37,6 @@ def system_of(*subscribers: Any, overlay: Any = ONE, **sections: Any) -> System:
 @pytest.mark.parametrize(
     ("system", "says"),
     [
-        (
-            lambda: system_of(overlay=PAIR, delivery={"replication": {"replicas": 3}}),
-            r"delivery\.replication\.replicas: 3: a broker of an overlay is one process",
-        ),
         (lambda: system_of(delivery={"coding": {}}), r"delivery\.coding"),
         (lambda: system_of(availability={"clients": {"mtbf": "1h", "mttr": "1min"}}), r"availability\.clients"),
         (lambda: system_of(workload=CLASSES | {"topics": ["t"], "publishers": [PUBLISHER]}), r"workload\.classes"),

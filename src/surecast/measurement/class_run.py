@@ -167,8 +167,8 @@ class _Drive:
 
     def _client(self, i: int, name: str) -> Client:
         """Returns a session of a client: at its home broker, or at one of the replicas."""
-        address = self.processes.addresses_for(self.workload.client_home[i], i)[0]
-        return Client(*split_address(address), client_id=client_of("client", name))
+        addresses = self.processes.addresses_of[self.workload.client_home[i]]
+        return Client(*split_address(addresses[i % len(addresses)]), client_id=client_of("client", name))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

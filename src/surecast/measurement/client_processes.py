@@ -45,8 +45,8 @@ class Clients(Protocol):
     async def begin(self, began: float) -> None:
         """Starts to publish."""
 
-    async def move(self, address: str) -> None:
-        """Sends the publishers to another replica."""
+    async def move(self, home: int, address: str) -> None:
+        """Sends the publishers of a home broker to another of its replicas."""
 
     async def settle(self) -> None:
         """Publishes no more, and waits for what is underway."""
@@ -175,9 +175,9 @@ class ClientProcess:
         """Starts to publish, and lets subscribers come and go."""
         await self._ask("begin", began)
 
-    async def move(self, address: str) -> None:
-        """Sends the publishers to another replica."""
-        await self._ask("move", address)
+    async def move(self, home: int, address: str) -> None:
+        """Sends the publishers of a home broker to another of its replicas."""
+        await self._ask("move", home, address)
 
     async def settle(self) -> None:
         """Publishes no more, and waits for what is underway."""

@@ -34,19 +34,18 @@ _YIELD_EVENTS: Final = 50
 @dataclass(frozen=True)
 class Share:
     """The share of a process: of `count` processes it is the one with this number, from 0. `addresses` are those of
-    the processes of the run: of an overlay, one for each broker."""
+    the processes of each broker."""
 
     plan: RunPlan
     number: int
     count: int
-    addresses: tuple[str, ...]
+    addresses: tuple[tuple[str, ...], ...]
 
     def addresses_for(self, home: int, rotate: int) -> list[str]:
-        """Returns where the clients of a home broker connect: there in an overlay, else first to another one each."""
-        if self.plan.overlay is not None:
-            return [self.addresses[home]]
-        first = rotate % len(self.addresses)
-        return [*self.addresses[first:], *self.addresses[:first]]
+        """Returns where the clients of a home broker connect, beginning with another process for each `rotate`."""
+        own = self.addresses[home]
+        first = rotate % len(own)
+        return [*own[first:], *own[:first]]
 
     def has(self, place: int) -> bool:
         """Returns whether the connection or subscriber at this place is one of this share."""
@@ -221,9 +220,9 @@ class ClientShare:
         if await link.publish(topic, pack_event(number), properties):
             self._acknowledged_at[number] = time.time()
 
-    async def move(self, address: str) -> None:
-        """Sends the publishers to another replica."""
-        await asyncio.gather(*(link.move(address) for link, _ in self._links.values()))
+    async def move(self, home: int, address: str) -> None:
+        """Sends the publishers of a home broker to another of its replicas."""
+        await asyncio.gather(*(link.move(address) for link, own in self._links.values() if own == home))
 
     async def settle(self) -> None:
         """Publishes no more; waits until each event is acknowledged or given up, and has had the time to arrive."""

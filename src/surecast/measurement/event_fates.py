@@ -65,28 +65,35 @@ def stamp(time_s: float) -> int:
     return round(time_s * 1e6)
 
 
-def read_fates(folders: Sequence[Path], events: Mapping[int, int], *, are_replicas: bool = False) -> EventFates:
-    """Reads the logs in these folders, of the replicas of a group or of brokers with clients of their own. `events` has
-    the number of the event with a stamp; others do not count."""
+def read_fates(brokers: Sequence[Sequence[Path]], events: Mapping[int, int]) -> EventFates:
+    """Reads the logs in the folders of each broker: one, or those of the replicas that it has. `events` has the number
+    of the event with a stamp; others do not count."""
     event_fates = EventFates()
-    for folder in folders:
+    for folders in brokers:
         event_fates.reached.append({})
-        offset = 0
-        starts, clients = list[float](), dict[str, None]()
-        while folder.is_dir() and (records := read_from(folder, offset, _STEP)):
-            for record in records:
-                if record["type"] == "started":
-                    starts.append(record["time"])
-                elif record["type"] == "connected":
-                    clients[record["client"]] = None
-                _note(record, events, event_fates)
-            offset = int(records[-1]["offset"]) + 1
-        if not are_replicas:  # a crash ends all connections of a broker
-            for client in clients:
-                event_fates.changes[client] += [(moment, False) for moment in starts]
+        for folder in folders:
+            starts, clients = _read(folder, events, event_fates)
+            if len(folders) == 1:  # a crash ends all connections of a broker; those of a replica are in other logs
+                for client in clients:
+                    event_fates.changes[client] += [(moment, False) for moment in starts]
     for changes in event_fates.changes.values():
         changes.sort()
     return event_fates
+
+
+def _read(folder: Path, events: Mapping[int, int], event_fates: EventFates) -> tuple[list[float], list[str]]:
+    """Reads the log in a folder; returns when its process was started, and the clients that it had."""
+    offset = 0
+    starts, clients = list[float](), dict[str, None]()
+    while folder.is_dir() and (records := read_from(folder, offset, _STEP)):
+        for record in records:
+            if record["type"] == "started":
+                starts.append(record["time"])
+            elif record["type"] == "connected":
+                clients[record["client"]] = None
+            _note(record, events, event_fates)
+        offset = int(records[-1]["offset"]) + 1
+    return starts, list(clients)
 
 
 def _note(record: dict[str, Any], events: Mapping[int, int], event_fates: EventFates) -> None:
@@ -102,7 +109,8 @@ def _note(record: dict[str, Any], events: Mapping[int, int], event_fates: EventF
         if kind == "published":
             # Each broker of an overlay logs an event when it has it; the first one took it over.
             event_fates.accepted[number] = min(record["time"], event_fates.accepted.get(number, record["time"]))
-            event_fates.reached[-1].setdefault(number, record["time"])
+            reached = event_fates.reached[-1]
+            reached[number] = min(record["time"], reached.get(number, record["time"]))
         else:
             reason = record["reason"] if kind == "dropped" else kind
             event_fates.fates.setdefault(client, {}).setdefault(number, EventFate(reason, record["time"]))

@@ -75,11 +75,13 @@ async def fail_and_repair(
 
     A process takes a while to start; it is started so much earlier, to be up when it is to be.
     """
+    home = processes.home_of(number)
+    own = processes.processes_of[home]
     for index, change in enumerate(changes):
         if index % 2 == 0:
             await _until(change)
-            up = [n for n in processes.numbers if not any(c.number == n and c.up_at is None for c in crashes)]
-            led = await processes.leader() == number and len(up) - 1 >= majority
+            up = [n for n in own if not any(c.number == n and c.up_at is None for c in crashes)]
+            led = len(up) > majority and await processes.leader(home) == number
             crash = Crash(number, time.time(), led)
             crashes.append(crash)
             crash.killed_at = await asyncio.to_thread(processes.kill, number)
@@ -114,7 +116,7 @@ async def cut_and_open(processes: OverlayProcesses, ends: tuple[str, str], chang
 async def kill_leader(processes: Processes, due: float, crashes: list[Crash], majority: int) -> None:
     """Kills the leader at a time, and starts it again at once."""
     await _until(due)
-    number = await processes.leader()
+    number = await processes.leader(0)
     if not number:
         return
     crash = Crash(number, time.time(), len(processes.numbers) > majority)

@@ -22,7 +22,7 @@ from surecast.measurement.measured_events import (
     outcomes_of,
     window_of,
 )
-from surecast.measurement.overlay_figures import add_overlay_figures, warn_of_expiries, warn_of_times
+from surecast.measurement.overlay_figures import add_overlay_figures, note_groups, warn_of_expiries, warn_of_times
 from surecast.measurement.workload_drive import Measured
 from surecast.report import QoSReport, ReportBuilder, check_accounts
 from surecast.scenario.mechanism import Mechanism
@@ -68,6 +68,7 @@ def build_report(measured: Measured) -> QoSReport:
         for index in range(len(plan.system.overlay.brokers)):
             figures.broker(index)
         add_overlay_figures(builder, measured, end_s - begin_s)
+        note_groups(builder, measured)
     _add_remarks(builder, measured, figures.outcomes)
     report = builder.build()
     wrong = check_accounts(report)
@@ -291,11 +292,12 @@ class _Figures:
         self._ratio("broker", name, "acknowledgement_mean_s", sums, counts, variant)
         self._quantiles("broker", name, "acknowledgement_quantile_s", waits, GROUP_QUANTILES, variant)
         begin, end = (measured.began + moment / plan.scale for moment in (self.begin_s, self.end_s))
-        if plan.overlay is None:
-            acknowledged = sorted(itertools.chain(*measured.acknowledgements))
-            outages = find_outages(acknowledged, measured.crashes, begin, end)
+        processes = plan.processes_of[index]
+        own = [crash for crash in measured.crashes if crash.number in processes]
+        if measured.acknowledgements:
+            probes = measured.acknowledgements[processes.start - 1 : processes.stop - 1]
+            outages = find_outages(sorted(itertools.chain(*probes)), own, begin, end)
         else:
-            own = [crash for crash in measured.crashes if crash.number == index + 1]
             outages = find_down_times(own, begin, end)
         self._outages(name, variant, outages, begin, end)
 
@@ -330,7 +332,7 @@ def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[
             f"own times count {scale:g}-fold in delays and outages, and acknowledgement and fail-over times are real"
         )
     outage = f"an outage is a time of more than {OUTAGE_LEAST_S:g} s without any acknowledgement"
-    if plan.overlay is not None:
+    if plan.overlay is not None and plan.group.replicas == 1:
         outage = "an outage of a broker is the time from a kill or freeze until it was up again"
     builder.note(
         f"acknowledgement times are those of publishers on the machine of the broker, from sending to PUBACK; {outage}"

@@ -29,6 +29,7 @@ from surecast.scenario.system import Publisher, Subscriber, System
 from surecast.scenario.traces import AvailabilityTrace
 from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches
 from surecast.simulation.reliability.compiled.traces import draw_trace
+from surecast.simulation.replication.outages import draw_replica_traces
 
 __all__ = ["EVENT_RATE_MAX", "PlannedEvents", "RunPlan", "make_plan", "topic_of"]
 
@@ -70,11 +71,12 @@ class RunPlan:
     """A run, decided: times are the scenario's, `scale` of them pass in a second of real time.
 
     `patience_s` is real time. `mechanisms` are those of the subscribers that come and go, by name. `traces` are the
-    times at which each process fails and is repaired, in turn, beginning up; `leader_kills_s` are further times at
-    which whoever leads is killed, and started again at once. Of an overlay there are its plan, and the times at which
-    each link is cut and opened again, in turn; with `freezes` its brokers are frozen when they fail, not killed.
-    The clients are spread over `client_processes` processes; a single one is that of the run itself. `components` are
-    those of an availability trace as which brokers fail.
+    times at which each process fails and is repaired, in turn, beginning up; processes are those of the first broker,
+    then of the second, and so on. `leader_kills_s` are further times at which whoever leads is killed, and started
+    again at once. Of an overlay there are its plan, and the times at which each link is cut and opened again, in turn;
+    with `freezes` its brokers are frozen when they fail, not killed. The clients are spread over `client_processes`
+    processes; a single one is that of the run itself. `components` are those of an availability trace as which brokers
+    fail.
     """
 
     system: System
@@ -94,6 +96,12 @@ class RunPlan:
     freezes: bool = False
     client_processes: int = 1
     components: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def processes_of(self) -> list[range]:
+        """The numbers of the processes of each broker, from 1."""
+        size = self.group.replicas
+        return [range(1 + home * size, 1 + (home + 1) * size) for home in range(len(self.system.overlay.brokers))]
 
     @property
     def end_s(self) -> float:
@@ -162,11 +170,17 @@ class RunPlan:
 
     def group_options(self) -> dict[str, Any]:
         """Returns the options of a group's file beside its replicas."""
-        replication = self.system.delivery.replication
         return {
             "name": self.system.overlay.brokers[0].name,
             **self.common_options(),
-            "sync": "majority" if replication.durable else "none",
+            "sync": "majority" if self.system.delivery.replication.durable else "none",
+            **self.replica_options(),
+        }
+
+    def replica_options(self) -> dict[str, Any]:
+        """Returns what the replicas of a group are told, alone or in an overlay."""
+        replication = self.system.delivery.replication
+        return {
             "link_delay": format_duration(replication.delay if replication.delay >= LINK_DELAY_LEAST_S else 0.0),
             "paxos": {
                 "variant": replication.variant,
@@ -190,8 +204,9 @@ class RunPlan:
         refresh_s = max(REFRESH_LEAST_S, tolerance.refresh_interval / self.scale)
         timeout_s = max(3 * refresh_s, (tolerance.subscription_timeout or 0.0) / self.scale)
         times = {"refresh": format_duration(refresh_s), "timeout": format_duration(timeout_s)}
+        is_synced = self.group.replicas > 1 and self.system.delivery.replication.durable
         own = {
-            "durability": "os",
+            "durability": "full" if is_synced else "os",
             "gates": True,
             "resume": "0s",
             "ack_wait": "0s",
@@ -282,7 +297,9 @@ def make_plan(
     if freezes and overlay is None:
         raise ConfigurationError("`freeze`: only brokers of an overlay are frozen; this run has one broker")
     if leader_kills_s and overlay is not None:
-        raise ConfigurationError("`kill_leader`: no broker of an overlay leads; leave it out")
+        raise ConfigurationError(
+            "`kill_leader`: an overlay has no leader, or one for each group; give availability.brokers, or leave it out"
+        )
     return RunPlan(
         system,
         group,
@@ -298,7 +315,7 @@ def make_plan(
         if windows
         else _traces(group, streams, system.overlay.brokers[0].name, end_s)
         if overlay is None
-        else _of(system, streams, end_s),
+        else _of(system, group, streams, end_s),
         tuple(leader_kills_s),
         overlay,
         ()
@@ -318,8 +335,6 @@ def _check(system: System) -> None:
     delivery, name = system.delivery, system.name
     if delivery.coding is not None:
         raise AssumptionError("delivery.coding: packets travel coded between brokers, and no run does that yet")
-    if len(system.overlay.brokers) > 1:
-        _check_overlay(system)
     if system.class_workload is not None:
         _check_classes(system)
         return
@@ -356,15 +371,6 @@ def _overlay_plan(system: System) -> OverlayPlan:
     return replace(plan, trees=tuple(replace(tree, refresh="link") for tree in plan.trees))
 
 
-def _check_overlay(system: System) -> None:
-    """Refuses what a run of several brokers cannot do, naming the field."""
-    if system.delivery.replication.replicas > 1:
-        raise AssumptionError(
-            f"delivery.replication.replicas: {system.delivery.replication.replicas}: a broker of an overlay is one "
-            "process, not a group; write 1"
-        )
-
-
 def _check_classes(system: System) -> None:
     """Refuses what a run with filter classes cannot do, naming the field."""
     workload = system.class_workload
@@ -372,6 +378,12 @@ def _check_classes(system: System) -> None:
     if system.publishers or system.subscribers:
         raise AssumptionError(
             "workload.classes: a run has either filter classes, or publishers and subscribers; leave out one of them"
+        )
+    replicas = system.delivery.replication.replicas
+    if replicas > 1 and len(system.overlay.brokers) > 1:
+        raise AssumptionError(
+            f"delivery.replication.replicas: {replicas}: with filter classes, a broker of an overlay is one process, "
+            "not a group; write 1"
         )
     if workload.periods:
         raise AssumptionError("workload.periods: a run has the same rates all the time; leave the periods out")
@@ -507,9 +519,18 @@ def _traces(group: Group, streams: Streams, name: str, end_s: float) -> tuple[Fl
     return _one_at_a_time(traces) if group.repair == "single" else tuple(traces)
 
 
-def _of(system: System, streams: Streams, end_s: float) -> tuple[Floats, ...]:
-    """Returns the times at which each broker of an overlay fails and is up again: those of a simulation's first run."""
+def _of(system: System, group: Group, streams: Streams, end_s: float) -> tuple[Floats, ...]:
+    """Returns the times at which each broker of an overlay fails and is up again, or each replica of the groups that
+    they are: those of a simulation's first run."""
     brokers = system.overlay.brokers
+    if group.replicas > 1:
+        return tuple(
+            _changes(trace)
+            for home, broker in enumerate(brokers)
+            for trace in draw_replica_traces(
+                group_of(system, home), horizon_s=end_s, seed=streams.seed, name=f"run 0/{broker.name}"
+            )
+        )
     return tuple(_changes(draw_trace(each.failures, streams, "run 0/broker", each.name, end_s)) for each in brokers)
 
 

@@ -13,7 +13,7 @@ from surecast.measurement.workload_drive import Measured
 from surecast.protocol.overlay.overlay_plan import scheme_parts
 from surecast.report import ReportBuilder
 
-__all__ = ["add_overlay_figures", "warn_of_expiries", "warn_of_times"]
+__all__ = ["add_overlay_figures", "note_groups", "warn_of_expiries", "warn_of_times"]
 
 _SHARE_MAX: Final = 0.1
 """How much of the shortest repair or deadline the times of the machine may take."""
@@ -78,6 +78,17 @@ def add_overlay_figures(builder: ReportBuilder, measured: Measured, duration_s: 
     if words:
         builder.note(
             f"events that brokers counted as gone, by link: {words}; a broker that is killed counts what it had"
+        )
+
+
+def note_groups(builder: ReportBuilder, measured: Measured) -> None:
+    """Says what is different where the brokers of an overlay are groups."""
+    replicas = measured.plan.group.replicas
+    if replicas > 1:
+        builder.note(
+            f"each broker is a group of {replicas} replicas: its processor time is that of all of them, and has a "
+            "probe's publications at each, by which outages are found; no run of groups is simulated again with its "
+            "outages as they were executed"
         )
 
 

@@ -1,7 +1,8 @@
 """The brokers of an overlay as processes of a run: killed or frozen, and links cut by their gates.
 
 A broker that is killed forgets its counts, so they are read just before. What happened on links while a broker was
-frozen stays in it, and is read at the end.
+frozen stays in it, and is read at the end. The counts of a group are part of its state: they outlive all its replicas,
+and are read at the end too.
 """
 
 from __future__ import annotations
@@ -97,19 +98,24 @@ def _read_changes(broker: str, log: Path) -> Iterator[LinkChange]:
 
 
 class OverlayProcesses(Processes):
-    """One process for each broker of an overlay, numbered in the order of the scenario."""
+    """The processes of the brokers of an overlay, in the order of the scenario: one each, or one for each replica."""
 
     def __init__(self, plan: RunPlan, folder: Path):
-        super().__init__(len(plan.system.overlay.brokers))
+        super().__init__(plan)
         self.names = [broker.name for broker in plan.system.overlay.brokers]
         path = folder / "overlay.yaml"
         assert plan.overlay is not None
-        write_overlay(path, plan.system.name, plan.overlay, options=plan.overlay_options())
-        self._overlay = LocalOverlay(path)
-        self.addresses = [self._overlay.file.mqtt_address(name) for name in self.names]
+        groups = dict.fromkeys(self.names, plan.group.replicas) if plan.group.replicas > 1 else {}
+        options, told = plan.overlay_options(), plan.replica_options()
+        write_overlay(path, plan.system.name, plan.overlay, options=options, groups=groups, replica_options=told)
+        self._overlay = overlay = LocalOverlay(path)
+        self._are_groups = bool(groups)
+        self._processes = overlay.names
+        self.addresses = [address for name in self.names for address in overlay.file.mqtt_addresses(name)]
         self.logs = folder / "events"
-        self.log_folders = [self.logs / name for name in self.names]
-        self._states = [self._overlay.file.folder(name) for name in self.names]
+        replicas = [str(number) for number in range(1, plan.group.replicas + 1)] if groups else [""]
+        self.log_folders = [self.logs / name / replica for name in self.names for replica in replicas]
+        self._states = [overlay.state_folder(process) for process in self._processes]
         self.suspect_s = self._overlay.file.suspect
         self.counts = {name: BrokerCounts() for name in self.names}
         self._cut: dict[tuple[str, str], None] = {}
@@ -117,55 +123,72 @@ class OverlayProcesses(Processes):
         """When a link was cut (True) or opened again, by its ends and in real time."""
         self._frozen: dict[int, None] = {}
 
-    def addresses_for(self, home: int, rotate: int = 0) -> list[str]:
-        """Returns where the clients of a home broker connect."""
-        return [self.addresses[home]]
-
     def begin(self, number: int) -> None:
-        """Starts a broker."""
-        self._overlay.start(self.names[number - 1])
+        """Starts a process."""
+        self._overlay.start(self._processes[number - 1])
 
     def kill(self, number: int) -> float:
-        """Kills a broker; what it has counted is read before."""
-        name = self.names[number - 1]
-        runs = name in self._overlay.processes and self._overlay.processes[name].poll() is None
+        """Kills a process; what a broker alone has counted is read before."""
+        process = self._processes[number - 1]
+        runs = self._runs(number)
         if runs:
-            self._count(name)
+            self._count(number)
         now = time.time()
         if runs:
-            self._overlay.kill(name)
+            self._overlay.kill(process)
         return now
 
     def freeze(self, number: int) -> None:
-        """Stops a broker without ending it: it says and hears nothing, and still seems to take connections."""
-        self._overlay.processes[self.names[number - 1]].send_signal(signal.SIGSTOP)
+        """Stops a process without ending it: it says and hears nothing, and still seems to take connections."""
+        self._overlay.processes[self._processes[number - 1]].send_signal(signal.SIGSTOP)
         self._frozen[number] = None
 
     def thaw(self, number: int) -> None:
-        """Lets a broker that was frozen go on."""
-        self._overlay.processes[self.names[number - 1]].send_signal(signal.SIGCONT)
+        """Lets a process that was frozen go on."""
+        self._overlay.processes[self._processes[number - 1]].send_signal(signal.SIGCONT)
         self._frozen.pop(number, None)
 
     def died(self, number: int) -> str | None:
-        """Returns the last output of a broker that has ended."""
-        name = self.names[number - 1]
-        return self._overlay.last_words(name) if name in self._overlay.ended() else None
+        """Returns the last output of a process that has ended."""
+        process = self._processes[number - 1]
+        return self._overlay.last_words(process) if process in self._overlay.ended() else None
 
-    async def leader(self) -> int:
-        """Returns 0: no broker of an overlay leads."""
+    def _runs(self, number: int) -> bool:
+        process = self._overlay.processes.get(self._processes[number - 1])
+        return process is not None and process.poll() is None
+
+    async def leader(self, home: int) -> int:
+        """Returns the replica that leads a group; 0 if none does that runs."""
+        return await asyncio.to_thread(self._leader, home)
+
+    def _leader(self, home: int) -> int:
+        for number in self.processes_of[home]:
+            if number not in self._frozen and self._runs(number):
+                with suppress(AdminError):
+                    if self._ask(number, "/links").get("leads", True):
+                        return number
         return 0
 
-    async def is_whole(self) -> bool:
-        """Returns whether all links are up."""
-        answers = await asyncio.to_thread(self._overlay.ask_all, "/links")
-        return all(link["is_up"] for answer in answers.values() for link in answer.get("links", [{"is_up": False}]))
+    def _ask(self, number: int, view: str, query: dict[str, Any] | None = None, method: str = "GET") -> dict[str, Any]:
+        """Returns the answer of one process."""
+        return self._overlay.ask(self._processes[number - 1], view, query, method)
+
+    async def missing(self) -> str:
+        """Returns a broker that does not answer, or a link that is down; empty where there is none."""
+        for name, answer in (await asyncio.to_thread(self._overlay.ask_all, "/links")).items():
+            if "error" in answer:
+                return f"broker {name}: {answer['error']}"
+            for link in answer["links"]:
+                if not link["is_up"]:
+                    return f"the link from {name} to {link['neighbour']} is down: {link['reason']}"
+        return ""
 
     async def wait_ready(self, number: int, timeout_s: float = READY_S) -> float:
-        """Waits until a broker takes clients; the links that are cut are cut at its end, too."""
+        """Waits until a process takes clients; the links that are cut are cut at its end, too."""
         took_s = await super().wait_ready(number, timeout_s)
-        name = self.names[number - 1]
+        name = self.names[self.home_of(number)]
         for link in [link for link in self._cut if name in link]:
-            await asyncio.to_thread(self._gate, name, link, True)
+            await asyncio.to_thread(self._gate, number, link, True)
         return took_s
 
     async def wait_for_demand(self) -> None:
@@ -179,9 +202,12 @@ class OverlayProcesses(Processes):
         begun = time.monotonic()
         before: DemandSums | None = None
         while True:
-            sums = await asyncio.to_thread(self.demand_sums)
+            try:
+                sums = await asyncio.to_thread(self.demand_sums)
+            except AdminError:
+                sums = {}  # a group has no leader for a moment
             differing = differing_links(sums)
-            if not differing and sums == before:
+            if sums and not differing and sums == before:
                 return
             before = sums
             if time.monotonic() - begun > READY_S:
@@ -205,13 +231,21 @@ class OverlayProcesses(Processes):
             self._cut[link] = None
         else:
             self._cut.pop(link, None)
-        for name in link:
-            if self.names.index(name) + 1 not in self._frozen:
-                self._gate(name, link, cut)
+        for number in self._ends_of(link):
+            if number not in self._frozen:
+                self._gate(number, link, cut)
+
+    def _ends_of(self, link: tuple[str, str]) -> list[int]:
+        """Returns the processes at both ends of a link: a replica has its end once it leads."""
+        return [number for name in link for number in self.processes_of[self.names.index(name)]]
 
     def link_changes(self) -> list[LinkChange]:
         """Returns when links came up and went down, as the logs of the brokers at their ends have it, in order."""
-        changes = [change for name in self.names for change in _read_changes(name, self._overlay.log_file(name))]
+        changes = [
+            change
+            for number, process in zip(self.numbers, self._processes, strict=True)
+            for change in _read_changes(self.names[self.home_of(number)], self._overlay.log_file(process))
+        ]
         return sorted(changes, key=lambda change: change.time_s)
 
     def heal(self) -> None:
@@ -220,8 +254,8 @@ class OverlayProcesses(Processes):
             self.thaw(number)
         self._cut.clear()
         for link in self._overlay.file.plan.links:
-            for name in link:
-                self._gate(name, link, False)
+            for number in self._ends_of(link):
+                self._gate(number, link, False)
 
     def in_transit(self) -> int:
         """Returns the number of events that are on links or on disk for a neighbour."""
@@ -253,9 +287,13 @@ class OverlayProcesses(Processes):
     def finish_counts(self) -> None:
         """Reads what all brokers have counted, at the end of the run."""
         entries = self.table_entries()
+        for number in self.numbers:
+            self._count(number)
         for name in self.names:
-            self._count(name)
             self.counts[name].table_entries = entries.get(name)
+            if self._are_groups:
+                with suppress(AdminError):
+                    self.counts[name].add(self._overlay.ask(name, "/accounts"))
 
     def close(self) -> None:
         """Stops all brokers."""
@@ -263,16 +301,17 @@ class OverlayProcesses(Processes):
             self.thaw(number)
         self._overlay.close(STOP_S)
 
-    def _gate(self, name: str, link: tuple[str, str], cut: bool) -> None:
-        neighbour = link[1] if link[0] == name else link[0]
+    def _gate(self, number: int, link: tuple[str, str], cut: bool) -> None:
+        neighbour = link[1] if link[0] == self.names[self.home_of(number)] else link[0]
         with suppress(AdminError):  # it does not run
-            self._overlay.ask(name, "/gate", {"neighbour": neighbour, "cut": str(cut).lower()}, "POST")
+            self._ask(number, "/gate", {"neighbour": neighbour, "cut": str(cut).lower()}, "POST")
 
-    def _count(self, name: str) -> None:
-        counts = self.counts[name]
-        with suppress(AdminError):
-            counts.add(self._overlay.ask(name, "/accounts"))
-        counts.processor_s += _processor_s(self._overlay.processes[name].pid)
+    def _count(self, number: int) -> None:
+        counts = self.counts[self.names[self.home_of(number)]]
+        if not self._are_groups:
+            with suppress(AdminError):
+                counts.add(self._ask(number, "/accounts"))
+        counts.processor_s += _processor_s(self._overlay.processes[self._processes[number - 1]].pid)
 
 
 def _processor_s(process: int) -> float:

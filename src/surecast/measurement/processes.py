@@ -34,15 +34,20 @@ _SESSIONS_MAX: Final = 10_000
 
 
 class Processes(ABC):
-    """The processes of a run, numbered from 1."""
+    """The processes of a run, numbered from 1. `processes_of` are the numbers of those of each broker."""
 
     addresses: list[str]
     logs: Path
     log_folders: list[Path]
     _states: list[Path]
 
-    def __init__(self, count: int):
-        self.numbers = list(range(1, count + 1))
+    def __init__(self, plan: RunPlan):
+        self.processes_of = plan.processes_of
+        self.numbers = [number for own in self.processes_of for number in own]
+
+    def home_of(self, number: int) -> int:
+        """Returns the broker of a process."""
+        return next(home for home, own in enumerate(self.processes_of) if number in own)
 
     @abstractmethod
     def begin(self, number: int) -> None:
@@ -52,22 +57,27 @@ class Processes(ABC):
     def kill(self, number: int) -> float:
         """Ends a process at once, as a crash would; returns when, in real time."""
 
-    def addresses_for(self, home: int, rotate: int = 0) -> list[str]:
-        """Returns where the clients of a home broker connect, beginning with another one for each `rotate`."""
-        first = rotate % len(self.addresses)
-        return self.addresses[first:] + self.addresses[:first]
+    @property
+    def addresses_of(self) -> tuple[tuple[str, ...], ...]:
+        """Where the clients of each home broker connect: at any of its processes."""
+        return tuple(tuple(self.addresses[number - 1] for number in own) for own in self.processes_of)
+
+    @property
+    def log_folders_of(self) -> list[list[Path]]:
+        """The event logs of each broker."""
+        return [[self.log_folders[number - 1] for number in own] for own in self.processes_of]
 
     @abstractmethod
     def died(self, number: int) -> str | None:
         """Returns the last output of a process that has ended by itself; None while it runs."""
 
-    async def leader(self) -> int:
-        """Returns the number of the process that leads; 0 if none does."""
-        return 1
+    async def leader(self, home: int) -> int:
+        """Returns the number of the process that leads a broker; 0 if none does."""
+        return self.processes_of[home][0]
 
-    async def is_whole(self) -> bool:
-        """Returns whether the processes work together."""
-        return bool(await self.leader())
+    async def missing(self) -> str:
+        """Returns what keeps the processes from working together; empty where nothing does."""
+        return "" if await self.leader(0) else "no replica leads"
 
     @abstractmethod
     def close(self) -> None:
@@ -95,9 +105,9 @@ class Processes(ABC):
     async def wait_whole(self) -> None:
         """Waits until the processes work together: a group has a leader, an overlay all its links."""
         begun = time.monotonic()
-        while not await self.is_whole():
+        while missing := await self.missing():
             if time.monotonic() - begun > READY_S:
-                raise OverloadError(f"the processes did not find each other within {READY_S:g} s")
+                raise OverloadError(f"the processes did not find each other within {READY_S:g} s: {missing}")
             await asyncio.sleep(POLL_S)
 
     async def wait_ready(self, number: int, timeout_s: float = READY_S) -> float:
@@ -117,7 +127,7 @@ class BrokerProcesses(Processes):
     """One broker with durable state."""
 
     def __init__(self, plan: RunPlan, folder: Path):
-        super().__init__(1)
+        super().__init__(plan)
         port = free_port()
         self.addresses = [f"127.0.0.1:{port}"]
         self.logs = folder / "events"
@@ -178,7 +188,7 @@ class GroupProcesses(Processes):
     """The replicas of a group."""
 
     def __init__(self, plan: RunPlan, folder: Path):
-        super().__init__(plan.group.replicas)
+        super().__init__(plan)
         self._group = LocalGroup(write_group(folder, plan.group.replicas, options=plan.group_options()))
         self.addresses = self._group.addresses
         self.logs = folder / "events"
@@ -199,7 +209,7 @@ class GroupProcesses(Processes):
         """Returns the last output of a replica that has ended."""
         return self._group.last_words(number) if number in self._group.ended() else None
 
-    async def leader(self) -> int:
+    async def leader(self, home: int) -> int:
         """Returns the replica that leads."""
         try:
             async with asyncio.timeout(_LEADER_S):

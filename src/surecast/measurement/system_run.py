@@ -80,11 +80,15 @@ def run_plan(
     `executed` is where to save the simulation of the very run, with its outages as they were executed.
     """
     if executed is not None and (
-        plan.overlay is None or plan.system.class_workload is not None or plan.freezes or plan.mechanisms
+        plan.overlay is None
+        or plan.system.class_workload is not None
+        or plan.freezes
+        or plan.mechanisms
+        or plan.group.replicas > 1
     ):
         raise ConfigurationError(
-            "`executed`: the outages of a run are simulated again for overlays whose brokers are killed, with "
-            "publishers, and subscribers that stay connected; leave it out"
+            "`executed`: the outages of a run are simulated again for overlays whose brokers are single processes that "
+            "are killed, with publishers, and subscribers that stay connected; leave it out"
         )
     if logs is not None and logs.exists() and (not logs.is_dir() or any(logs.iterdir())):
         raise ConfigurationError(f"{logs}: the event logs need a new folder, or an empty one")

@@ -51,11 +51,12 @@ class Measured:
 
     `published_at` is when each event was due, and `sent_at` when it was sent, 0 where it was not; `acknowledged_at` is
     when the broker took it over, 0 where that is not known. `acknowledgements` are those of the probe of each process;
-    an overlay has no probes. `start_up_s` is how long a process takes to start. `cut` is when the figures end: what
-    arrives later was queued. Of an overlay, `counts` has what each broker has counted, `suspect_s` the silence after
-    which a neighbour is taken for down, and `collected` when nothing was underway any more; `gate_changes` are the cuts
-    that were made and ended, `link_changes` what brokers found of their links. `publisher_ups` are the times at which
-    connections of publishers were made, with the home broker. `lateness` is that of each process with clients.
+    an overlay has probes where its brokers are groups. `start_up_s` is how long a process takes to start. `cut` is when
+    the figures end: what arrives later was queued. Of an overlay, `counts` has what each broker has counted,
+    `suspect_s` the silence after which a neighbour is taken for down, and `collected` when nothing was underway any
+    more; `gate_changes` are the cuts that were made and ended, `link_changes` what brokers found of their links.
+    `publisher_ups` are the times at which connections of publishers were made, with the home broker. `lateness` is that
+    of each process with clients.
     """
 
     plan: RunPlan
@@ -156,10 +157,11 @@ class _Drive:
         self.plan, self.processes, self.progress = plan, processes, progress
         self.start_up = StartUp(start_up_s, len(processes.numbers))
         self.overlay = processes if isinstance(processes, OverlayProcesses) else None
-        addresses = tuple(processes.addresses)
+        addresses = processes.addresses_of
         self.shares = [Share(plan, i, plan.client_processes, addresses) for i in range(plan.client_processes)]
         self.clients: list[Clients] = []
-        asked = processes.addresses if self.overlay is None else []  # the run knows when brokers of an overlay are up
+        # Whether a group serves, only its clients can say; the run knows when other brokers of an overlay are up.
+        asked = processes.addresses if self.overlay is None or plan.group.replicas > 1 else []
         self.probes = [Probe(a, f"probe {i}") for i, a in enumerate(asked, 1)]
         self.crashes: list[Crash] = []
         self.problems: list[str] = []
@@ -167,15 +169,15 @@ class _Drive:
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: BaseException | None = None
 
-    async def _follow_leader(self, end: float) -> None:
-        """Keeps the publishers at whichever replica leads (`delivery.replication.entry`)."""
+    async def _follow_leader(self, home: int, end: float) -> None:
+        """Keeps the publishers of a home broker at whichever replica leads (`delivery.replication.entry`)."""
         current = 0
         while time.time() < end:
-            leader = await self.processes.leader()
+            leader = await self.processes.leader(home)
             if leader and leader != current:
                 current = leader
-                address = self.processes.addresses[self.processes.numbers.index(leader)]
-                await asyncio.gather(*(clients.move(address) for clients in self.clients))
+                address = self.processes.addresses[leader - 1]
+                await asyncio.gather(*(clients.move(home, address) for clients in self.clients))
             await asyncio.sleep(_FOLLOW_S)
 
     def stop(self) -> None:
@@ -215,8 +217,9 @@ class _Drive:
         for time_s in self.plan.leader_kills_s:
             when = began + time_s / self.plan.scale
             self._spawn(kill_leader(self.processes, when, self.crashes, self.plan.group.majority))
-        if len(self.processes.numbers) > 1 and self.plan.group.entry == "leader":
-            self._spawn(self._follow_leader(end))
+        if self.plan.group.replicas > 1 and self.plan.group.entry == "leader":
+            for home in range(len(self.processes.processes_of)):
+                self._spawn(self._follow_leader(home, end))
         await asyncio.gather(*(clients.begin(began) for clients in self.clients))
         await self._wait(began, end)
         ended = min(time.time(), end)
@@ -290,9 +293,7 @@ class _Drive:
             begun = time.time()
             while time.time() < until and max(begun, await self._last_at()) > time.time() - _IDLE_S:
                 await asyncio.sleep(_IDLE_S / 3)
-            event_fates = await asyncio.to_thread(
-                read_fates, self.processes.log_folders, stamps, are_replicas=self.plan.group.replicas > 1
-            )
+            event_fates = await asyncio.to_thread(read_fates, self.processes.log_folders_of, stamps)
             results = await asyncio.gather(*(clients.result() for clients in self.clients))
             published_at, sent_at, acknowledged_at, receivers = self._joined(results)
             is_underway = self.overlay is not None and bool(await asyncio.to_thread(self.overlay.in_transit))
@@ -301,13 +302,13 @@ class _Drive:
             if time.time() >= until or not is_underway:
                 break
         accounts: list[dict[str, Any]] = []
-        for number in self.processes.numbers:
-            try:
-                accounts += await asyncio.to_thread(self.processes.accounts, number)
-                if self.overlay is None:
-                    break  # all replicas have all sessions
-            except SurecastError as error:
-                self.problems.append(f"the broker's accounts could not be read: {error}")
+        for own in self.processes.processes_of:
+            for number in own:
+                try:
+                    accounts += await asyncio.to_thread(self.processes.accounts, number)
+                    break  # all replicas of a broker have all of its sessions
+                except SurecastError as error:
+                    self.problems.append(f"the broker's accounts could not be read: {error}")
         overlay = self.overlay
         if overlay is not None:
             await asyncio.to_thread(overlay.finish_counts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
+from typing import Literal
 
 from surecast.errors import PeerError
 from surecast.protocol.broker import BrokerCore, BrokerSettings, Connection, Origin
@@ -199,6 +200,9 @@ class Wire:
 class BrokerWorld:
     """`scheme` is that of every tree. Brokers form a random tree with a few more links."""
 
+    REFRESH: Literal["link", "end-to-end"] = "link"
+    """How demand is refreshed on all trees."""
+
     def __init__(
         self,
         random: Random,
@@ -248,7 +252,7 @@ class BrokerWorld:
         return OverlayPlan(
             names,
             links,
-            tuple(Tree(tree, scheme) for tree in trees),
+            tuple(Tree(tree, scheme, refresh=self.REFRESH) for tree in trees),
             (("", (0,)), ("b", (1,))),  # type: ignore[arg-type]
         )
 

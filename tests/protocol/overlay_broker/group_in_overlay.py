@@ -17,6 +17,7 @@ from surecast.protocol.broker.local_traffic import LocalTraffic
 from surecast.protocol.broker.state_journal import NoJournal
 from surecast.protocol.group import FrontEnd, GroupMachine, Item, Port
 from surecast.protocol.group.commands import HEAD
+from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 from surecast.protocol.overlay_broker import LinkConnection, OverlayBroker
 from surecast.protocol.paxos import Context
 
@@ -349,3 +350,40 @@ class GroupWorld(BrokerWorld):
         return [
             f"the state of replica {number} is another one" for number, state in states.items() if state != states[1]
         ]
+
+
+class MiddleGroupWorld(GroupWorld):
+    """The group is in the middle: all that goes from one broker to another passes it."""
+
+    def _plan(self, size: int, scheme: str) -> OverlayPlan:
+        names = tuple(f"b{n}" for n in range(max(3, size)))
+        links = tuple((self.GROUP, name) for name in names[1:])
+        return OverlayPlan(names, links, (Tree(links, scheme, refresh=self.REFRESH),), (("", (0,)),))
+
+
+class EndToEndGroupWorld(GroupWorld):
+    """Demand is refreshed from end to end."""
+
+    REFRESH = "end-to-end"
+
+
+def seed_problems(
+    seed: str,
+    scheme: str,
+    kind: type[GroupWorld] = GroupWorld,
+    *,
+    steps: int = 250,
+    machine: type[GroupMachine] = GroupMachine,
+) -> list[str]:
+    """Returns what goes wrong in the world of a seed: first under faults (safety), then when all is repaired
+    (liveness)."""
+    world = kind(Random(seed), scheme, machine=machine)
+    for _ in range(steps):
+        world.step()
+        if problems := world.problems(scheme) + world.diverged():
+            return problems
+    world.heal()
+    problems = world.problems(scheme) + world.differing() + world.diverged() + world.unequal()
+    if not any(publisher.acknowledged for publisher in world.publishers):
+        problems.append("nothing was acknowledged, so nothing was tried")
+    return problems + (world.missing() if "buffering" in scheme else [])

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 from tests.protocol.overlay_broker.broker_world import Subscriber
-from tests.protocol.overlay_broker.group_in_overlay import GroupWorld, SimulatedGroup
+from tests.protocol.overlay_broker.group_in_overlay import (
+    EndToEndGroupWorld,
+    GroupWorld,
+    MiddleGroupWorld,
+    SimulatedGroup,
+    seed_problems,
+)
 
 from surecast.errors import PeerError
 from surecast.protocol.group import GroupMachine, front_end
@@ -25,15 +31,12 @@ SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffe
 def test_whatever_fails_what_is_acknowledged_in_custody_arrives_and_all_replicas_are_equal(
     scheme: str, seed: int
 ) -> None:
-    world = GroupWorld(Random(f"group {scheme} {seed}"), scheme)
-    for _ in range(250):
-        world.step()
-        assert world.problems(scheme) + world.diverged() == []
-    world.heal()
-    assert world.problems(scheme) + world.differing() + world.diverged() + world.unequal() == []
-    assert sum(len(publisher.acknowledged) for publisher in world.publishers) > 0
-    if "buffering" in scheme:
-        assert world.missing() == []
+    assert seed_problems(f"group {scheme} {seed}", scheme) == []
+
+
+@pytest.mark.parametrize("kind", [MiddleGroupWorld, EndToEndGroupWorld])
+def test_so_it_is_with_the_group_in_the_middle_and_with_demand_from_end_to_end(kind: type[GroupWorld]) -> None:
+    assert seed_problems(f"{kind.__name__} 1", "buffering", kind) == []
 
 
 class LosesCustodyWithASnapshot(GroupMachine):
@@ -81,11 +84,7 @@ def outcome(machine: type[GroupMachine] = GroupMachine) -> bool:
 
 
 def is_sound(seed: int, machine: type[GroupMachine]) -> bool:
-    world = GroupWorld(Random(f"group buffering {seed}"), "buffering", machine=machine)
-    for _ in range(250):
-        world.step()
-    world.heal()
-    return not (world.problems("buffering") + world.diverged() + world.unequal() + world.missing())
+    return not seed_problems(f"group buffering {seed}", "buffering", machine=machine)
 
 
 @pytest.mark.parametrize("machine", [LosesCustodyWithASnapshot, HasAnIncarnationOfItsOwn])

@@ -31,7 +31,7 @@ from surecast.broker.config_models import (
 )
 from surecast.broker.private import SECRET_BYTES_MIN, read_secret
 from surecast.broker.replica.addresses import Address, parse_address
-from surecast.broker.replica.group_file import AddressText
+from surecast.broker.replica.group_file import AddressText, PaxosSpec
 from surecast.broker.store_base import Durability
 from surecast.documents.reading import read_source
 from surecast.documents.source import DocumentKind, FieldPath, Source, parse_field
@@ -119,6 +119,10 @@ class OverlayBrokerSpec(Spec):
 minority must run."""
     founding: Annotated[str, Field(min_length=16)] | None = None
     """Of a group: a number that `surecast overlay plan` draws; replicas of another founding are not let in."""
+    paxos: PaxosSpec | None = None
+    """Of a group: its protocol and limits, as the file of a group has them."""
+    link_delay: Duration = 0.0
+    """Of a group: delay of whatever its replicas say to each other, for experiments with distant ones."""
     http: HttpSpec | None = None
     """Metrics, health and administration over HTTP; there is no such listener if it is left out."""
     data: FilePath | None = None
@@ -418,7 +422,10 @@ def _of_brokers(overlay: OverlayFile) -> Iterator[Finding]:
         if broker.name in names:
             yield ("brokers", at, "name"), f"{broker.name} is that of {names[broker.name]} too", "change one"
         names.setdefault(broker.name, f"brokers[{at}]")
-        yield from _of_replicas(overlay, at)
+        if broker.replicas:
+            yield from _of_group(overlay, at)
+        else:
+            yield from _of_process(overlay, at)
         addresses = {}
         if broker.link is not None:
             addresses["link"] = broker.link
@@ -438,18 +445,28 @@ def _of_brokers(overlay: OverlayFile) -> Iterator[Finding]:
             taken.setdefault(address, where)
 
 
-def _of_replicas(overlay: OverlayFile, at: int) -> Iterator[Finding]:
-    """Returns what is wrong with a broker that is a group, or is neither a group nor a process."""
+def _of_process(overlay: OverlayFile, at: int) -> Iterator[Finding]:
+    """Returns what is wrong with a broker that is one process, or is neither a group nor a process."""
+    broker = overlay.brokers[at]
+    for field in ("link", "mqtt"):
+        if not getattr(broker, field):
+            yield ("brokers", at, field), "it is missing", f"write {field}:, or replicas: for a group"
+    for field in ("paxos", "link_delay"):
+        if getattr(broker, field):
+            yield ("brokers", at, field), "only a group has it", f"leave out {field}:, or write replicas:"
+
+
+def _of_group(overlay: OverlayFile, at: int) -> Iterator[Finding]:
+    """Returns what is wrong with a broker that is a group."""
     broker = overlay.brokers[at]
     where: FieldPath = ("brokers", at)
-    if not broker.replicas:
-        for field, value in (("link", broker.link), ("mqtt", broker.mqtt)):
-            if not value:
-                yield (*where, field), "it is missing", f"write {field}:, or replicas: for a group"
-        return
-    own: dict[str, object] = {name: getattr(broker, name) for name in ("link", "mqtt", "data", "http")}
-    for field, given in own.items():
-        if given:
+    if broker.paxos is not None:
+        try:
+            _ = broker.paxos.settings
+        except ConfigurationError as error:
+            yield (*where, "paxos"), str(error), ""
+    for field in ("link", "mqtt", "data", "http"):
+        if getattr(broker, field):
             yield (*where, field), "a group has none of its own", f"leave out {field}:, or replicas:"
     numbers = [one.id for one in broker.replicas]
     if len(numbers) % 2 == 0:

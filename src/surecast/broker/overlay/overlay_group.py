@@ -24,6 +24,7 @@ from surecast.broker.overlay.overlay_service import gate_of
 from surecast.broker.overlay.overlay_views import accounts_of, links_of, routes_of
 from surecast.broker.replica.addresses import parse_address
 from surecast.broker.replica.founding import found_replica
+from surecast.broker.replica.group_file import PaxosSpec
 from surecast.broker.service_log import BrokerLog
 from surecast.errors import ConfigurationError, SurecastError
 from surecast.protocol.broker import BrokerCore, BrokerSettings
@@ -60,6 +61,8 @@ def group_of(overlay: OverlayFile, name: str) -> OverlayGroupSpec:
     group = OverlayGroupSpec(
         name=f"{overlay.name}.{name}",
         founding=broker.founding,
+        paxos=broker.paxos or PaxosSpec(),
+        link_delay=broker.link_delay,
         sync="majority" if overlay.durability == "full" else "none",
         replicas=tuple(BrokerReplicaSpec(id=one.id, peer=one.peer, mqtt=one.mqtt) for one in broker.replicas),
     )

@@ -99,7 +99,7 @@ class Subscriptions:
         self._timeout_s = timeout_s
         self._void_s = void_s
         told = [hop for hop, algorithm in algorithms.items() if algorithm != FLOODING]
-        self._heard = frozenset(hop for hop in told if hop != parent)
+        self._heard = tuple(hop for hop in told if hop != parent)
         self._told = [hop for hop in told if hop == parent] if is_rooted else told
         self._own: dict[JointFilter, None] = {}
         self._entries: dict[SubscriptionKey, _Entry] = {}

@@ -13,7 +13,7 @@ from surecast.scenario.system import Failures
 from surecast.simulation.equilibrium import residual_times
 from surecast.simulation.experiment.clock import NETWORK, Clock
 
-__all__ = ["WARM_UP_CYCLES", "group_trace", "simulate_outages"]
+__all__ = ["WARM_UP_CYCLES", "draw_replica_traces", "group_trace", "simulate_outages"]
 
 Floats = NDArray[np.float64]
 _BLOCK = 256
@@ -37,12 +37,17 @@ class _Times:
 
 
 class _Process:
-    """The state of a group, driven by failures, repairs and elections."""
+    """The state of a group, driven by failures, repairs and elections.
+
+    Elections have draws of their own: replicas fail at the same times however long elections take. `ups` has the times
+    from which each replica is up, and `downs` those at which it fails.
+    """
 
     def __init__(self, group: Group, failures: Failures, gaps_s: Floats, streams: Streams, name: str):
         self.majority = group.majority
         self.repairs_one = group.repair == "single"
         self.rng = streams.generator("replication/outages", name)
+        self.elections = streams.generator("replication/elections", name)
         self.times = _Times(failures, self.rng)
         self.gaps_s: list[float] = gaps_s.tolist() if group.replicas > 1 else []
         self.clock = Clock()
@@ -53,11 +58,14 @@ class _Process:
         self.leader = -1
         self.term = 0
         self.changes: list[float] = []
+        self.ups: list[list[float]] = [[] for _ in range(group.replicas)]
+        self.downs: list[list[float]] = [[] for _ in range(group.replicas)]
         for i in range(group.replicas):
             is_up = bool(self.rng.random() < failures.availability)
             left = float(residual_times(failures.up if is_up else failures.down, self.rng, 1)[0])
             if is_up:
                 self.up.add(i)
+                self.ups[i].append(0.0)
                 self.at(left, NETWORK, self._fail, i)
             elif self.repairs_one and self.is_repairing:
                 self.waiting.append(i)
@@ -73,7 +81,7 @@ class _Process:
 
     def _elected(self, term: int) -> None:
         if term == self.term and len(self.up) >= self.majority:
-            self.leader = sorted(self.up)[int(self.rng.random() * len(self.up))]
+            self.leader = sorted(self.up)[int(self.elections.random() * len(self.up))]
             if self.changes and self.changes[-1] == self.clock.now:
                 self.changes.pop()  # an election that takes no time is no outage
             else:
@@ -82,6 +90,7 @@ class _Process:
     def _fail(self, which: int) -> None:
         time_s = self.clock.now
         self.up.discard(which)
+        self.downs[which].append(time_s)
         if self.repairs_one and self.is_repairing:
             self.waiting.append(which)
         else:
@@ -98,6 +107,7 @@ class _Process:
     def _mend(self, which: int) -> None:
         time_s = self.clock.now
         self.up.add(which)
+        self.ups[which].append(time_s)
         self.at(time_s + self.times.next(down=False), NETWORK, self._fail, which)
         self.is_repairing = False
         if self.repairs_one and self.waiting:
@@ -110,7 +120,7 @@ class _Process:
         self.term += 1
         if len(self.up) >= self.majority:
             gaps = self.gaps_s
-            gap = gaps[int(self.rng.random() * len(gaps))] if gaps else 0.0
+            gap = gaps[int(self.elections.random() * len(gaps))] if gaps else 0.0
             self.at(time_s + gap, NETWORK, self._elected, self.term)
 
 
@@ -148,3 +158,27 @@ def group_trace(group: Group, gaps_s: Floats, *, horizon_s: float, seed: int, na
     warm_up_s = WARM_UP_CYCLES * (group.failures.mtbf_s + group.failures.mttr_s)
     starts, ends = simulate_outages(group, gaps_s, horizon_s=horizon_s, seed=seed, name=name, warm_up_s=warm_up_s)
     return starts, np.where(ends >= horizon_s, math.inf, ends)
+
+
+def draw_replica_traces(group: Group, *, horizon_s: float, seed: int, name: str) -> list[tuple[Floats, Floats]]:
+    """Returns when each replica of `group_trace` is up, from 0 to the horizon: starts and ends, infinite where it does
+    not fail any more.
+
+    >>> from surecast.scenario import Failures, parse_distribution
+    >>> failures = Failures(parse_distribution("90s"), parse_distribution("10s"))
+    >>> traces = draw_replica_traces(Group(3, failures=failures), horizon_s=1e5, seed=1, name="run 0/b")
+    >>> [round(float((np.minimum(ends, 1e5) - starts).sum() / 1e5), 1) for starts, ends in traces]
+    [0.9, 0.9, 0.9]
+    """
+    if group.failures is None:
+        return [(np.zeros(1), np.full(1, math.inf)) for _ in range(group.replicas)]
+    warm_up_s = WARM_UP_CYCLES * (group.failures.mtbf_s + group.failures.mttr_s)
+    process = _Process(group, group.failures, np.zeros(1), Streams(seed), name)
+    process.clock.run(warm_up_s + horizon_s)
+    traces = []
+    for ups, downs in zip(process.ups, process.downs, strict=True):
+        starts = np.array(ups) - warm_up_s
+        ends = np.array([*downs, *[math.inf] * (len(ups) - len(downs))]) - warm_up_s
+        kept = ends > 0.0
+        traces.append((np.maximum(starts[kept], 0.0), ends[kept]))
+    return traces
