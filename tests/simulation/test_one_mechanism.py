@@ -26,12 +26,19 @@ def imported(source: str) -> set[str]:
 @cache
 def imported_by(path: Path) -> set[str]:
     """All that a file imports; every file is read once for all tests."""
-    return imported(path.read_text(encoding="utf-8"))
+    return imported(text_of(path))
+
+
+@cache
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def users(names: set[str], *folders: Path) -> set[str]:
-    """The files of some folders that import one of these names."""
+    """The files of some folders that import one of these names. Only files with its last part are read as Python."""
+    words = {name.rpartition(".")[2] for name in names}
     files = [path for folder in folders for path in folder.rglob("*.py")]
+    files = [path for path in files if any(word in text_of(path) for word in words)]
     return {path.relative_to(ROOT).as_posix() for path in files if imported_by(path) & names}
 
 

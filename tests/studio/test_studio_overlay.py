@@ -30,7 +30,7 @@ def png_size(content: bytes) -> tuple[int, int]:
     return width, height
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["large tree", "graph", "single", "domains"])
 def test_a_picture_is_valid_and_nothing_else_is_left_behind(systems: Any, kind: str, tmp_path: Path) -> None:
     png = draw_system(systems[kind], tmp_path / "a.png", width=700)
     svg = draw_system(systems[kind], tmp_path / "a.svg", dark=True)
@@ -58,7 +58,7 @@ def test_every_figure_of_a_page_is_one_that_plotly_accepts(
 
 def test_the_same_system_gives_the_same_bytes(systems: Any, tmp_path: Path) -> None:
     for suffix in ("svg", "png", "html"):
-        first, second = (draw_system(systems["cities"], tmp_path / f"{i}.{suffix}").read_bytes() for i in range(2))
+        first, second = (draw_system(systems["graph"], tmp_path / f"{i}.{suffix}").read_bytes() for i in range(2))
         assert first == second
 
 

@@ -27,7 +27,7 @@ from surecast.zap.log_comparison import ks_distance, rank_shares, total_variatio
 
 MIDNIGHT = 1_704_067_200
 TRUE = Traffic(
-    boxes=3000,
+    boxes=1500,
     channels=200,
     zipf_exponent=0.7,
     surf_again=0.8,
@@ -185,6 +185,6 @@ def test_traffic_fitted_to_the_real_log_is_like_it(real_data: Path) -> None:
     assert raw.gap_distance < raw.gap_chance
     assert raw.rank_distance < 0.16
     ruled = convert(real_data / "iptv" / "stb_gobx", retention_s=3.0)
-    reported = compare_logs(made(replace(fitted, boxes=300), 3 * 86_400), ruled.table)
+    reported = compare_logs(made(replace(fitted, boxes=300), 86_400), ruled.table)
     assert reported.gap_distance < 0.12
     assert reported.rank_distance < 0.16

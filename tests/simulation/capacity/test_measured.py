@@ -61,7 +61,7 @@ def test_equal_filters_are_expected_where_they_can_occur(constrained: float, dis
 @pytest.mark.parametrize("algorithm", ["peer-to-peer simple", "peer-to-peer covering", "hierarchical merging"])
 def test_prediction_and_simulation_agree_on_tables_and_rates(system: System, algorithm: str) -> None:
     predicted = predict_capacity(system, [algorithm], by_client=False)
-    simulated = simulate_routing(system, [algorithm], duration_s=60.0, warm_up_s=5.0, runs=6, seed=3, check=True)
+    simulated = simulate_routing(system, [algorithm], duration_s=30.0, warm_up_s=5.0, runs=5, seed=3, check=True)
     compared = 0
     for figure in simulated.figures(scope="broker"):
         if figure.metric not in ("table_entries", "rate_in_per_s", "utilisation"):

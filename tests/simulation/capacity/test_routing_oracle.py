@@ -47,7 +47,7 @@ def tree(seed: int, brokers: int = 6, *, capacity: str = ", capacity: 60/s", lat
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_settled_subscribers_get_each_event_once(seed: int, algorithm: str) -> None:
     settings = Settings(algorithms=(algorithm,), duration_s=20.0, warm_up_s=0.0, seed=seed, check=True)
     result = simulate_run(make_plan(tree(seed)), settings, algorithm, 0)
@@ -159,22 +159,22 @@ def test_what_comes_to_a_broker_was_sent_to_it() -> None:
     plan = make_plan(tree(3))
     for algorithm in ALGORITHMS:
         result = simulate_run(
-            plan, Settings(algorithms=(algorithm,), duration_s=30.0, warm_up_s=0.0, seed=1), algorithm, 0
+            plan, Settings(algorithms=(algorithm,), duration_s=15.0, warm_up_s=0.0, seed=1), algorithm, 0
         )
         arrived = np.zeros(plan.brokers)
         np.add.at(arrived, list(plan.head), result.arrived)
         from_clients = result.received.sum(axis=0) - arrived
         assert (from_clients >= 0).all()
-        assert from_clients.sum() > 25 * 30 * 0.8
+        assert from_clients.sum() > 25 * 15 * 0.8
         assert (result.sent.sum(axis=0) - result.arrived >= 0).all()
         assert (result.sent.sum(axis=0) - result.arrived).sum() <= 60  # on their way at the end
         assert (result.served[: plan.brokers] == result.received.sum(axis=0)).all()
-        assert (result.busy_s <= 30.0 + 1e-9).all()
+        assert (result.busy_s <= 15.0 + 1e-9).all()
         assert (result.busy_s > 0).all()
 
 
 def test_the_report_has_the_keys_of_the_prediction() -> None:
-    _, system = load_system(COMPANY, {"workload.subscriptions.active": "2000", "workload.classes[0].count": "20"})
+    _, system = load_system(COMPANY, {"workload.subscriptions.active": "600", "workload.classes[0].count": "20"})
     chosen = ["flooding", "peer-to-peer identity", "hierarchical covering"]
     not_simulated = {"headroom_factor", "waiting_averaged_s"}
     for shared in (True, False):

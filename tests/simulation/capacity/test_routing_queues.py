@@ -56,7 +56,7 @@ def within(figure: Figure, expected: float, *, known_to: float) -> bool:
 def test_one_broker_is_an_mg1_queue(service: str, squared_cv: float) -> None:
     # capacity Eqs. 28, 29 (Pollaczek and Khinchine): 32/s publications, 8/s subscriptions, 8/s revocations at 80/s
     system = build(parse_text(ALONE.format(service=service, factor=1)))
-    report = simulate_routing(system, ["flooding"], duration_s=150, warm_up_s=5, runs=10, seed=4)
+    report = simulate_routing(system, ["flooding"], duration_s=75, warm_up_s=5, runs=10, seed=4)
     waiting = 48 / 80**2 * (1 + squared_cv) / 2 / (1 - 0.6)
     assert within(report.figure("rate_in_per_s", name="a", detail=""), 48.0, known_to=0.02)
     assert within(report.figure("utilisation", name="a"), 0.6, known_to=0.03)
@@ -70,7 +70,7 @@ def test_one_broker_is_an_mg1_queue(service: str, squared_cv: float) -> None:
 def test_quantiles_of_an_mm1_queue() -> None:
     # The time to pass an M/M/1 queue is exponential with rate mu - lambda; all 32/s publications are seen by somebody.
     system = build(parse_text(ALONE.format(service="exponential", factor=1)))
-    report = simulate_routing(system, ["flooding"], duration_s=150, warm_up_s=5, runs=10, seed=5)
+    report = simulate_routing(system, ["flooding"], duration_s=75, warm_up_s=5, runs=10, seed=5)
     for detail, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
         figure = report.figure("delay_quantile_s", scope="system", detail=detail)
         assert within(figure, -math.log(1 - share) / 32, known_to=0.2)
@@ -79,7 +79,7 @@ def test_quantiles_of_an_mm1_queue() -> None:
 def test_a_service_factor_stretches_the_service_of_its_class() -> None:
     # One of four classes takes three times as long: 48/s with a mean of (3/4 + 3/4) / 160 s.
     system = build(parse_text(ALONE.format(service="deterministic", factor=3).replace("80/s", "160/s")))
-    report = simulate_routing(system, ["flooding"], duration_s=150, warm_up_s=5, runs=10, seed=4)
+    report = simulate_routing(system, ["flooding"], duration_s=75, warm_up_s=5, runs=10, seed=4)
     squares = (3 / 4 + 9 / 4) / 160**2
     assert within(report.figure("utilisation", name="a"), 0.45, known_to=0.03)
     assert within(report.figure("waiting_mean_s", name="a"), 48 * squares / 2 / 0.55, known_to=0.15)
@@ -101,7 +101,7 @@ def wires() -> System:
 
 def test_messages_pass_the_queues_of_the_network() -> None:
     # Flooding: 40/s pass the link r--s (both ways share it) and router s, which are M/M/1 queues; 8 ms latency.
-    report = simulate_routing(wires(), ["flooding"], duration_s=100, warm_up_s=5, runs=10, seed=2)
+    report = simulate_routing(wires(), ["flooding"], duration_s=60, warm_up_s=5, runs=10, seed=2)
     assert within(report.figure("traffic_per_s", scope="physical_link", name="s--t"), 40.0, known_to=0.03)
     assert within(report.figure("traffic_per_s", scope="router", name="t"), 40.0, known_to=0.03)
     link, router = 0.4 / 60, 0.1 / 360
@@ -115,7 +115,7 @@ def test_messages_pass_the_queues_of_the_network() -> None:
 
 def test_directions_may_have_a_queue_each() -> None:
     report = simulate_routing(
-        wires(), ["flooding"], duration_s=100, warm_up_s=5, runs=10, seed=2, shared_directions=False
+        wires(), ["flooding"], duration_s=60, warm_up_s=5, runs=10, seed=2, shared_directions=False
     )
     for way in ("forward", "backward"):
         assert within(report.figure("utilisation", name="r--s", detail=way), 0.2, known_to=0.05)
@@ -168,12 +168,12 @@ def test_runs_are_added_until_the_figures_are_known() -> None:
 def test_half_widths_shrink_with_the_number_of_runs() -> None:
     system = build(parse_text(ALONE.format(service="exponential", factor=1)))
     widths = []
-    for runs in (4, 16, 64):
+    for runs in (3, 9, 27):
         report = simulate_routing(system, ["flooding"], duration_s=20, warm_up_s=2, runs=runs, seed=3)
         rate = report.figure("rate_in_per_s", name="a", detail="")
         widths.append(rate.high - rate.low)
-    # Poisson counts: the half-width of 64 runs of 20 s at 48/s is about 2 sqrt(48 / 1280)
-    assert widths[2] / 2 == pytest.approx(2.0 * np.sqrt(48 / 1280), rel=0.25)
+    # Poisson counts: the half-width of 27 runs of 20 s at 48/s is about 2 sqrt(48 / 540)
+    assert widths[2] / 2 == pytest.approx(2.0 * np.sqrt(48 / 540), rel=0.25)
     assert widths[2] < widths[1] < widths[0]
 
 
@@ -201,7 +201,7 @@ def star(ways: tuple[tuple[int, ...], tuple[int, ...]]) -> System:
 
 def test_copies_that_share_a_link_come_in_batches() -> None:
     # Both copies pass r--s: batches of 2 with a service of 20 ms (M/D/1), and one of the two waits for the other.
-    report = simulate_routing(star(((0, 1), (0, 1, 2))), ["flooding"], duration_s=150, warm_up_s=5, runs=10, seed=3)
+    report = simulate_routing(star(((0, 1), (0, 1, 2))), ["flooding"], duration_s=75, warm_up_s=5, runs=10, seed=3)
     waiting = 30 * 0.02**2 / (2 * (1 - 0.6)) + 0.01 / 2
     assert within(report.figure("waiting_mean_s", scope="physical_link", name="r--s"), waiting, known_to=0.1)
 

@@ -149,7 +149,7 @@ def test_equals_the_reference_event_by_event(lifetime, size, protect, rows) -> N
 whole = st.integers(0, 12).map(float)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     arrivals=st.lists(whole, max_size=12),
     switches=st.lists(st.integers(1, 15).map(float), max_size=6, unique=True),

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 from golden_cases import KINDS, read_kept, run_case
 
-CASES = [(kind, case) for kind, cases in KINDS.items() for case, _ in cases()]
+
+def cases() -> list[Any]:
+    """All cases. The first seed of each scenario is run every time, its others with `make test-long`."""
+    listed, begun = [], set()
+    for kind, made in KINDS.items():
+        for case, _ in made():
+            scenario = (kind, case.rpartition(" ")[0])
+            marks = [pytest.mark.long] if scenario in begun else []
+            begun.add(scenario)
+            listed.append(pytest.param(kind, case, marks=marks, id=f"{kind} {case}"))
+    return listed
 
 
 def differences(kept: Any, found: Any, where: str = "") -> list[str]:
@@ -22,7 +32,7 @@ def differences(kept: Any, found: Any, where: str = "") -> list[str]:
     return [] if kept == found else [f"{where}: {kept} was kept, {found} came out"]
 
 
-@pytest.mark.parametrize(("kind", "case"), CASES, ids=[" ".join(pair) for pair in CASES])
+@pytest.mark.parametrize(("kind", "case"), cases())
 def test_a_seed_keeps_its_meaning(kind: str, case: str) -> None:
     assert differences(read_kept(kind)[case], run_case(kind, case)) == []
 

@@ -76,7 +76,7 @@ def balances(result: WorldResult) -> bool:
     return bool(np.array_equal(accounted, result.published))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(20), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(20, 40))])
 def test_safety_holds_in_every_scheme(seed: int) -> None:
     """A SafetyError (an event twice, accounts that do not balance) names the seed and the virtual time by itself."""
     system = scenario(seed)
@@ -85,7 +85,7 @@ def test_safety_holds_in_every_scheme(seed: int) -> None:
         assert balances(result), f"seed {seed}: scenario({seed}), {result.replay}"
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 24))])
 def test_buffering_loses_nothing_it_accepted_once_all_is_healed(seed: int) -> None:
     system = scenario(seed, deadline="inf")
     assert system.publishers[0].deadline_s == inf
@@ -96,7 +96,7 @@ def test_buffering_loses_nothing_it_accepted_once_all_is_healed(seed: int) -> No
         assert set(fates(result)) <= {"on time", "home broker down"}, message
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(8, 16))])
 def test_every_scheme_that_refreshes_works_again_once_all_is_healed(seed: int) -> None:
     """Views, routing tables and buffers recover: what is published after the repair and a refresh all arrives."""
     system = scenario(seed, deadline="200s")
@@ -142,21 +142,22 @@ def test_a_forgotten_copy_is_caught_by_the_accounts(monkeypatch: pytest.MonkeyPa
 
 def test_a_replay_does_not_depend_on_the_process() -> None:
     """Python orders sets of text differently in every process; nothing that happens may depend on it."""
-    program = (
-        "from test_protocol_faults import Options, scenario, simulate_world;"
-        "options = Options(jitter_s=1.0);"
-        "run = lambda s: simulate_world(scenario(3), s, duration_s=100, seed=5, options=options).digest;"
-        "print(run('bypass'), run('bypass-buffering'))"
+    run = (
+        "options = Options(jitter_s=1.0)\n"
+        "digests = [simulate_world(scenario(3), s, duration_s=100, seed=5, options=options).digest"
+        " for s in ('bypass', 'bypass-buffering')]"
     )
-    folder = str(Path(__file__).parent)
-    digests = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": folder},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-    assert len(digests) == 1
+    here: dict[str, object] = {"Options": Options, "scenario": scenario, "simulate_world": simulate_world}
+    exec(run, here)
+    there = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"from test_protocol_faults import Options, scenario, simulate_world\n{run}\nprint(digests)",
+        ],
+        env={**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": str(Path(__file__).parent)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert there.strip() == str(here["digests"])

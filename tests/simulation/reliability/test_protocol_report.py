@@ -45,7 +45,7 @@ workload:
 
 def test_reliability_of_a_static_path_is_the_product_of_availabilities() -> None:
     """reliability Eq. 3."""
-    report = simulate_protocol(line(), ["periodic-subscription"], runs=12, duration_s=10_000, seed=11, options=IDEAL)
+    report = simulate_protocol(line(), ["periodic-subscription"], runs=8, duration_s=8_000, seed=11, options=IDEAL)
     far, near = (report.figure("reliability", name=name) for name in ("far", "near"))
     assert far.low is not None
     assert far.high is not None
@@ -75,7 +75,7 @@ def test_a_report_of_all_schemes_balances_and_leaves_out_who_has_no_publisher() 
 
 
 def test_reasons_of_losses() -> None:
-    report = simulate_protocol(line(), runs=1, duration_s=5000, seed=2)
+    report = simulate_protocol(line(), runs=1, duration_s=3000, seed=2)
     reasons = {
         variant: {f.detail for f in report.figures(name="far", metric="share_dropped", variant=variant) if f.value}
         for variant in report.variants
