@@ -116,7 +116,7 @@ def test_the_address_with_the_most_makes_room() -> None:
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("xy"), st.booleans()), max_size=60)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps=STEPS, waiting_max=st.integers(1, 9))
 def test_every_check_is_begun_once_or_makes_room(steps: list[tuple[str, str, bool]], waiting_max: int) -> None:
     """Nothing is lost, nothing is checked twice, and the checks of one user from one address keep their order."""

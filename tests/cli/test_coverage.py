@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 
 import pytest
 from tests.cli.field_changes import CHANGES, EXEMPT, changed_systems
+from tests.seeds import seeds
 
 from surecast import predict
 from surecast.errors import SurecastError
@@ -170,7 +171,7 @@ def check_fields(seed: int, turns: int = 1) -> None:
         assert any(words in warning for warning in said), f"seed {seed}: {field} is ignored: {said}"
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(12, range(16)))
 def test_a_field_changes_the_answer_or_is_named_in_a_warning(seed: int) -> None:
     check_fields(seed, TURNS)
 

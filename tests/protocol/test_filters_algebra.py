@@ -94,7 +94,7 @@ def test_a_filter_is_the_conjunction_of_what_it_was_made_of(
     assert made.satisfiable or made == NOTHING
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.one_of(st.tuples(filters, filters), st.tuples(near, near)))
 def test_covers_intersects_and_equality_are_those_of_the_sets(pair: tuple[Filter, Filter]) -> None:
     a, b = pair
@@ -105,7 +105,7 @@ def test_covers_intersects_and_equality_are_those_of_the_sets(pair: tuple[Filter
     assert a != b or hash(a) == hash(b)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.one_of(st.tuples(filters, filters), st.tuples(near, near)))
 def test_merge_is_the_union_or_there_is_none(pair: tuple[Filter, Filter]) -> None:
     a, b = pair
@@ -118,7 +118,7 @@ def test_merge_is_the_union_or_there_is_none(pair: tuple[Filter, Filter]) -> Non
         assert extent(hull(a, b)) > union
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(filters, filters, filters)
 def test_the_hull_is_the_smallest_filter_above_both(a: Filter, b: Filter, c: Filter) -> None:
     both = hull(a, b)

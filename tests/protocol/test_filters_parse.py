@@ -114,7 +114,7 @@ def test_an_error_names_the_position_and_what_was_expected(text: str, position: 
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(filters)
 def test_what_is_written_reads_back(one: Filter) -> None:
     assert parse(str(one)) == one
@@ -131,7 +131,7 @@ MARKS = ["[", "(", "]", ")", ",", "=", "<=", ">", ":", "*", "!", '"a"', "`b`", '
 PIECES = WORDS + MARKS
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(
     st.one_of(
         st.text(),

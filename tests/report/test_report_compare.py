@@ -87,7 +87,7 @@ def dumb_scales(a: dict[Key, Figure], b: dict[Key, Figure]) -> dict[tuple[str, s
     return scales
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(first=reports(), second=reports())
 def test_rows_are_those_of_the_dumb_comparison(first: QoSReport, second: QoSReport) -> None:
     a, b = keyed(first), keyed(second)
@@ -119,7 +119,7 @@ def test_rows_are_those_of_the_dumb_comparison(first: QoSReport, second: QoSRepo
     assert sum(row.count for row in comparison.only_b) == len(b.keys() - a.keys())
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(first=reports(), second=reports())
 def test_the_summary_is_that_of_the_dumb_comparison(first: QoSReport, second: QoSReport) -> None:
     try:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.seeds import seeds
 
 from surecast.protocol.broker.acknowledging import Acknowledging
 from surecast.protocol.broker.fan_out import FanOut
@@ -425,7 +426,7 @@ def run(make_world: Any, seed: int, steps: int = 70) -> Story:
     return story
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(24, range(60)))
 def test_everybody_gets_what_a_simple_broker_gives(make_world: Any, seed: int) -> None:
     story = run(make_world, seed)
     assert sum(session.counts["matched"] for session in story.simple.sessions.values()) > 100

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from tests.seeds import seeds
 
 from surecast.protocol.mqtt import (
     V5,
@@ -383,7 +384,7 @@ class Story:
         assert self.world.broker.routes.count == 0
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(24, range(60)))
 def test_random_histories(make_world: Any, seed: int) -> None:
     story = Story(make_world(), seed)
     for _ in range(400):

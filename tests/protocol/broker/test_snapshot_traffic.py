@@ -457,7 +457,7 @@ def test_when_bytes_are_sent_makes_no_difference(seed: int) -> None:
     assert encode_state(lazy.broker) == encode_state(traffic.host.broker)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", [*range(12), *(pytest.param(seed, marks=pytest.mark.long) for seed in range(12, 40))])
 def test_a_copy_goes_on_as_the_original(seed: int) -> None:
     traffic = Traffic(seed)
     traffic.run(350)

@@ -135,7 +135,7 @@ FILTERS = st.builds(
 WRITTEN = st.lists(st.tuples(st.booleans(), FILTERS), max_size=4)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(first=WRITTEN, then=WRITTEN, filters=st.lists(FILTERS, max_size=3), topics=st.lists(TOPICS, max_size=4))
 def test_deliveries_are_as_a_look_at_every_message_says(
     first: list[tuple[bool, str]], then: list[tuple[bool, str]], filters: list[str], topics: list[str]

@@ -42,7 +42,7 @@ def through_brokers(
     return [packet for packet in sent if generator.random() >= loss]
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(
     settings=SETTINGS,
     data=st.binary(max_size=90),

@@ -7,6 +7,7 @@ from itertools import product
 from random import Random
 
 import pytest
+from tests.seeds import seeds
 
 from surecast.errors import PeerError
 from surecast.protocol.demand import (
@@ -82,7 +83,7 @@ def steps(random: Random, number: int) -> list[tuple[list[JointFilter], list[Joi
 
 
 @pytest.mark.parametrize("algorithm", SUMMARIES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(6, range(12)))
 def test_a_neighbour_knows_what_the_algorithm_makes_of_the_filters_behind_the_link(algorithm: str, seed: int) -> None:
     random = Random(f"{algorithm} {seed}")
     summary, table = SUMMARIES[algorithm](), DemandTable(["b1"])

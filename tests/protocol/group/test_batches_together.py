@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.protocol.group.world import with_packets
+from tests.seeds import seeds
 
 from surecast.protocol.broker import BrokerCore, BrokerSettings, LimitTable, Origin
 from surecast.protocol.broker.common_batches import CommonBatches
@@ -143,7 +144,7 @@ def burst(topic: str, count: int, qos: int = 1, *, mark: str = "", size: int = 2
     ]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(6, range(12)))
 def test_random_traffic_is_the_same_together_and_apart(seed: int) -> None:
     drawn = random.Random(seed)
     both = Both()

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.seeds import seeds
 
 from surecast.protocol.mqtt import (
     V5,
@@ -79,7 +80,7 @@ def batch_of(packets: list[Publish], version: int) -> PublishBatch:
     return batch
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", seeds(10, range(30)))
 def test_random_streams_are_read_as_by_the_plain_way(seed: int) -> None:
     drawn = random.Random(seed)
     version = drawn.choice((V311, V5))
@@ -101,7 +102,7 @@ def test_a_stream_may_be_cut_at_every_byte(seed: int) -> None:
     assert outcome(PacketDecoder(version=version), *(data[at : at + 1] for at in range(len(data)))) == (packets, "")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(10, range(40)))
 def test_what_is_broken_is_noticed_at_the_same_place(seed: int) -> None:
     drawn = random.Random(seed)
     version = drawn.choice((V311, V5))
@@ -205,7 +206,7 @@ def test_batches_are_joined(seed: int) -> None:
     assert joined.packets() == all_packets
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(10, range(20)))
 def test_acknowledgements_are_found(seed: int) -> None:
     drawn = random.Random(seed)
     first = drawn.choice((1, 250, 65_000))

@@ -58,7 +58,7 @@ def outcome(decoder: PacketDecoder, chunks: list[bytes]) -> tuple[list[Any], str
     return parts(packets), ""
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(PUBLISH, min_size=1, max_size=6), st.integers(1, 40), st.data())
 def test_packets_seen_before_are_read_as_if_they_were_new(sent: list[Publish], size: int, data: st.DataObject) -> None:
     stream = HELLO + b"".join(encode(packet, V5) for packet in [*sent, *sent, *sent[::-1]])

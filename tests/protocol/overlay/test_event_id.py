@@ -5,11 +5,12 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from tests.seeds import seeds
 
 from surecast.protocol.overlay.event_id import EventId, SeenEvents
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(10, range(40)))
 def test_many_events_are_new_exactly_where_each_of_them_is(seed: int) -> None:
     random = Random(seed)
     seen = SeenEvents(intervals_max=random.choice((2, 5, 100)))

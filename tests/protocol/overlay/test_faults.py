@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.protocol.overlay.fault_world import run_seed
 from tests.protocol.overlay.node_bench import NodeBench
+from tests.seeds import seeds
 
 from surecast.protocol.demand import JointFilter
 from surecast.protocol.link import NumberedFrame
@@ -14,7 +15,7 @@ from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
 
-@pytest.mark.parametrize("first", range(0, 60, 10))
+@pytest.mark.parametrize("first", seeds(3, range(0, 60, 10)))
 def test_every_event_has_its_fate_at_every_broker(first: int) -> None:
     kinds: set[str] = set()
     for seed in range(first, first + 10):

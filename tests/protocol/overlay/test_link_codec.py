@@ -70,7 +70,7 @@ def mutated(data: bytes, random: Random) -> bytes:
     return bytes(changed)
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(st.lists(WRITTEN, min_size=1, max_size=3), st.integers(0, 1 << 32))
 def test_any_bytes_are_read_or_raise_peer_error_in_one_piece_as_byte_by_byte(written: list[Any], seed: int) -> None:
     data = write([HELLO]) + mutated(write(written), Random(seed))

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocol.overlay.overlay_world import World
 from tests.protocol.overlay.written_frames import JOINTS, NAMES, U64, events
+from tests.seeds import seeds
 
 from surecast.protocol.codec import CodecError
 from surecast.protocol.demand import SubscriptionRecord
@@ -64,7 +65,7 @@ def test_any_record_is_read_or_refused(entry: Any, seed: int) -> None:
         read_node_record(bytes(parts[0]), bytes(parts[1]))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(6, range(12)))
 def test_a_world_whose_disks_are_bytes_keeps_what_it_must(seed: int) -> None:
     """As the worlds of nodes elsewhere, but all that a broker finds on its disk was written and read as records."""
     scheme = Random(seed).choice(("buffering", "bypass-buffering"))

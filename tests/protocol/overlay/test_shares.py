@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 from tests.protocol.overlay.share_world import run_share_seed
+from tests.seeds import seeds
 
 from surecast.protocol.overlay.node_events import NodeEvents
 from surecast.protocol.overlay.overlay_frames import EventBatch
 from surecast.protocol.overlay.overlay_node import OverlayNode
 
 
-@pytest.mark.parametrize("first", range(0, 25, 5))
+@pytest.mark.parametrize("first", seeds(3, range(0, 25, 5)))
 def test_every_event_goes_to_one_member_of_each_shared_subscription(first: int) -> None:
     for seed in range(first, first + 5):
         what, problems, world = run_share_seed(seed, steps=150)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.protocol.overlay_broker.broker_line import BrokerLine, LineClient
 from tests.protocol.overlay_broker.broker_world import BrokerWorld
+from tests.seeds import seeds
 
 from surecast.errors import PeerError
 from surecast.protocol.demand import DemandBucket, DemandChange, DemandHashes, DemandUpdate, JointFilter, Members
@@ -223,7 +224,7 @@ def test_properties_that_subscribers_could_not_read_are_dropped_and_counted() ->
 
 
 @pytest.mark.parametrize("scheme", ["none", "bypass-buffering"])
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(8, range(16)))
 def test_bytes_of_a_neighbour_that_are_changed_on_their_way_raise_peer_error_and_nothing_else(
     scheme: str, seed: int
 ) -> None:

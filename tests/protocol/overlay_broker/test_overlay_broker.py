@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from tests.protocol.overlay_broker.broker_world import BrokerWorld
+from tests.seeds import seeds
 
 from surecast.protocol.overlay.node_records import INCARNATION_KEY
 from surecast.protocol.overlay_broker import OverlayBroker
@@ -15,7 +16,7 @@ SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffe
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(8, range(16)))
 def test_whatever_fails_what_is_acknowledged_in_custody_arrives_and_nothing_twice_at_qos_2(
     scheme: str, seed: int
 ) -> None:

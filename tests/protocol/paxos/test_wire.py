@@ -64,7 +64,7 @@ def test_every_kind_of_message_is_covered() -> None:
     assert {type(message) for message in MESSAGES} == set(m.Message.__args__)  # type: ignore[attr-defined]
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.integers(0, 255), st.binary(max_size=80))
 def test_any_bytes_decode_or_raise_peer_error(kind: int, rest: bytes) -> None:
     try:

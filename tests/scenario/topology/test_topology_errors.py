@@ -290,7 +290,7 @@ def attempt(path: Path, content: bytes, format: str) -> None:
 
 
 FUZZ = settings(
-    max_examples=120, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=100, deadline=None, database=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 
 
