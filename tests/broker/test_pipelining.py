@@ -80,7 +80,7 @@ def ports(
     path.write_text(yaml.safe_dump(data))
     with LocalGroup(path) as group:
         group.start()
-        group.wait_ready()
+        group.wait_ready(PATIENCE_S)
         yield found
 
 

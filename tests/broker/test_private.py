@@ -71,7 +71,7 @@ def test_the_state_of_a_group_is_for_its_owner_only(tmp_path: Path, umask: int) 
     path = write_group(folder, 3, options={"sync": "none", "event_log": {"folder": "events"}})
     with LocalGroup(path) as group:
         group.start()
-        group.wait_ready()
+        group.wait_ready(PATIENCE_S)
         asyncio.run(use(group.addresses[0]))
         asyncio.run(ask_backup(group.spec, folder / "backup"))
         until = time.monotonic() + PATIENCE_S

@@ -63,7 +63,7 @@ def test_clients_that_come_and_go_at_that_moment(start_broker: Start, tmp_path: 
 def test_clients_that_come_and_go_at_a_replica(tmp_path: Path) -> None:
     with LocalGroup(write_group(tmp_path, 1, options={"sync": "none", "drain": f"{DRAIN_S}s"})) as group:
         group.start()
-        group.wait_ready()
+        group.wait_ready(PATIENCE_S)
         process = group.processes[1]
         with storm(int(group.addresses[0].rpartition(":")[2])):
             begun = time.monotonic()

@@ -74,18 +74,21 @@ def processes_of(group: int) -> list[int]:
 
 
 SIMULATE = ["simulate", "long.yaml", "--out", "report.json"]
-MOMENTS = (0.01, 0.05, 0.11, 0.37, 0.9, 2.3)  # before the first, Python itself is starting
+# Python starts, modules are imported, kernels are loaded, and then it computes. Both signals take the same way.
+MOMENTS = [
+    *((signal.SIGINT, after_s) for after_s in (0.01, 0.11, 0.37, 1.5)),
+    *((signal.SIGTERM, after_s) for after_s in (0.05, 0.9)),
+]
 
 
-@pytest.mark.parametrize("after_s", MOMENTS)
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "term"])
-def test_a_simulation_is_interrupted_at_any_moment(tmp_path: Path, after_s: float, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("number", "after_s"), MOMENTS)
+def test_a_simulation_is_interrupted_at_any_moment(tmp_path: Path, number: signal.Signals, after_s: float) -> None:
     status, out, error = interrupted(tmp_path, SIMULATE, after_s, number)
     assert (status, out, error) == (128 + number, "", "interrupted\n")
     assert [path.name for path in tmp_path.iterdir()] == ["long.yaml"]
 
 
-@pytest.mark.parametrize("after_s", [1.0, 2.6, 4.0])
+@pytest.mark.parametrize("after_s", [1.0, 2.6])
 def test_its_workers_end_with_it_and_say_nothing(tmp_path: Path, after_s: float) -> None:
     status, out, error = interrupted(tmp_path, [*SIMULATE, "--workers", "3"], after_s, signal.SIGINT)
     assert (status, out, error) == (130, "", "interrupted\n")

@@ -1,4 +1,7 @@
-"""Each command once as a process of its own, as a user starts it; what it says is checked in more detail elsewhere."""
+"""Commands as processes of their own, as a user starts them; what they say is checked in more detail elsewhere.
+
+Those that import most are run every time, all others with `make test-long`.
+"""
 
 from __future__ import annotations
 
@@ -23,23 +26,23 @@ experiment: {duration: 1d, runs: 2}
 """
 
 
+COMMANDS = [
+    (["predict", "s.yaml"], "buffering"),
+    (["simulate", "s.yaml", "--scheme", "buffering", "--workers", "2"], "the same seed gives the same result"),
+    (["sweep", "load", "company.yaml", "--steps", "3", "--picture", "a.svg"], "saved a.svg"),
+    (["scenario", "check", "s.yaml"], "s.yaml: ok"),
+    (["broker", "--check-config", "good.yaml"], "good.yaml: ok"),
+    (["compare", "s.yaml", "--scheme", "buffering"], "reliability"),
+    (["advise", "improve", "s.yaml"], "Gain in mean reliability"),
+    (["plan", "company.yaml", "--max-brokers", "2", "--algorithm", "flooding"], "55 placements, 55 cases"),
+    (["drop", "--arrival", "2/s", "--service", "8/s", "--on", "20s", "--off", "20s", "--target", "7s"], "buffer 22"),
+    (["report", "metrics"], "reliability"),
+]
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [
-        (["predict", "s.yaml"], "buffering"),
-        (["simulate", "s.yaml", "--scheme", "buffering", "--workers", "2"], "the same seed gives the same result"),
-        (["compare", "s.yaml", "--scheme", "buffering"], "reliability"),
-        (["advise", "improve", "s.yaml"], "Gain in mean reliability"),
-        (["plan", "company.yaml", "--max-brokers", "2", "--algorithm", "flooding"], "55 placements, 55 cases"),
-        (["sweep", "load", "company.yaml", "--steps", "3", "--picture", "a.svg"], "saved a.svg"),
-        (
-            ["drop", "--arrival", "2/s", "--service", "8/s", "--on", "20s", "--off", "20s", "--target", "7s"],
-            "buffer 22",
-        ),
-        (["report", "metrics"], "reliability"),
-        (["scenario", "check", "s.yaml"], "s.yaml: ok"),
-        (["broker", "--check-config", "good.yaml"], "good.yaml: ok"),
-    ],
+    [pytest.param(*case, marks=[] if number < 5 else [pytest.mark.long]) for number, case in enumerate(COMMANDS)],
 )
 def test_commands(surecast_process: Run, repository: Path, tmp_path: Path, arguments: list[str], says: str) -> None:
     (tmp_path / "s.yaml").write_text(SCENARIO)

@@ -83,7 +83,7 @@ def test_a_leader_whose_clock_is_hours_off_ends_no_session_early_or_late(
 
     try:
         moved.group.start()
-        moved.group.wait_ready()
+        moved.group.wait_ready(PATIENCE_S)
         run(main)
     finally:
         moved.end()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.broker.group.raw import Raw
+from tests.patience import PATIENCE_S
 
 from surecast.broker.cluster import LocalGroup, write_group
 from surecast.protocol.mqtt import (
@@ -31,7 +32,7 @@ LASTING = Properties(session_expiry_s=300)
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     with LocalGroup(write_group(tmp_path_factory.mktemp("moves"), 3, options={"sync": "none"})) as group:
         group.start()
-        group.wait_ready()
+        group.wait_ready(PATIENCE_S)
         yield group
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,17 @@ def group(tmp_path: Path) -> Iterator[LocalGroup]:
     path = write_group(tmp_path / "group", 3)
     with LocalGroup(path) as started:
         started.start()
-        started.wait_ready()
+        started.wait_ready(PATIENCE_S)
         yield started
         stop_replicas(path)
+
+
+def wait_until(seen: Callable[[], bool]) -> None:
+    """Waits for what every replica learns a moment after the one that answered first."""
+    until = time.monotonic() + PATIENCE_S
+    while not seen():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 async def publish(address: str, count: int) -> None:
@@ -70,7 +79,7 @@ def test_a_damaged_replica_is_refused_by_name_and_repaired_from_the_others(group
     assert (done.aside / last.name).read_bytes() == whole[: len(whole) // 2]
     now = LocalGroup(group.path)
     assert now.numbers == [1, 2, 4]
-    assert [one["voting"] for one in now.status()] == [True] * 3
+    wait_until(lambda: [one["voting"] for one in now.status()] == [True] * 3)
     assert asyncio.run(retained(now.addresses[2], 40)) == {f"state/{n}" for n in range(40)}
     with pytest.raises(ConfigurationError, match="replica 4 is running"):
         repair_replica(group.path, 4, tell=told.append)
@@ -99,7 +108,7 @@ def test_every_founder_can_be_replaced_and_the_group_starts_again(group: LocalGr
         group.kill(number)
         del group.processes[number]
         shutil.rmtree(group.spec.folder(number))
-        done = repair_replica(group.path, number, timeout_s=40, tell=lambda line: None)
+        done = repair_replica(group.path, number, timeout_s=PATIENCE_S, tell=lambda line: None)
         assert done.process is not None
         processes.append(done.process)
     assert sorted(stop_replicas(group.path)) == [4, 5, 6]
@@ -108,6 +117,6 @@ def test_every_founder_can_be_replaced_and_the_group_starts_again(group: LocalGr
     with LocalGroup(group.path) as again:
         assert again.numbers == [4, 5, 6]
         again.start()
-        again.wait_ready()
-        assert [one["members"] for one in again.status()] == [[4, 5, 6]] * 3
+        again.wait_ready(PATIENCE_S)
+        wait_until(lambda: [one["members"] for one in again.status()] == [[4, 5, 6]] * 3)
         assert asyncio.run(retained(again.addresses[0], 5)) == {f"state/{n}" for n in range(5)}

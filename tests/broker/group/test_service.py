@@ -58,7 +58,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     path.write_text(path.read_text().replace("- name: mqtt", "- name: mqtt\n    anonymous: true"))
     with LocalGroup(path) as group:
         group.start()
-        group.wait_ready()
+        group.wait_ready(PATIENCE_S)
         yield group
 
 

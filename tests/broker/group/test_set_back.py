@@ -26,7 +26,7 @@ def group(tmp_path: Path) -> Iterator[LocalGroup]:
     """A group of three that takes clients."""
     with LocalGroup(write_group(tmp_path / "group", 3)) as started:
         started.start()
-        started.wait_ready()
+        started.wait_ready(PATIENCE_S)
         yield started
         stop_replicas(started.path)
 
@@ -58,7 +58,7 @@ def kept(addresses: list[str], count: int) -> int:
 def restart(group: LocalGroup, number: int) -> None:
     group.kill(number)
     group.start(number)
-    group.wait_ready()
+    group.wait_ready(PATIENCE_S)
 
 
 @pytest.mark.parametrize("moment", ["before the last start", "after it"])
@@ -74,7 +74,7 @@ def test_an_older_copy_is_refused_though_the_others_restarted_and_is_repaired(
     group.kill(3)
     shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*.sock"))
     group.start(3)
-    group.wait_ready()
+    group.wait_ready(PATIENCE_S)
     if moment == "after it":  # the start that the copy does not have is the one that nobody looks at
         publish(group, 25, 5)
     group.kill(2)
@@ -92,7 +92,7 @@ def test_an_older_copy_is_refused_though_the_others_restarted_and_is_repaired(
     group.start(3)  # it knows now, without asking anybody
     assert group.processes.pop(3).wait(PATIENCE_S) == 1
     group.start(2)
-    group.wait_ready()
+    group.wait_ready(PATIENCE_S)
     done = repair_replica(group.path, 3, tell=lambda line: None)
     try:
         assert kept(LocalGroup(group.path).addresses, 45 if moment == "after it" else 35)
@@ -145,7 +145,7 @@ def test_a_founding_that_was_interrupted_is_done_anew(tmp_path: Path) -> None:
     assert path.read_text() != text
     with LocalGroup(path) as group:
         group.start()
-        group.wait_ready()
+        group.wait_ready(PATIENCE_S)
     with pytest.raises(ConfigurationError, match="a group is founded once"):
         found_replica(load_broker_group(path), 1)
 
@@ -168,4 +168,4 @@ def test_founding_by_hand(tmp_path: Path) -> None:
     assert surecast("cluster", "found", path, "--id", 1).stdout.startswith("founded: replica 1 in ")
     with LocalGroup(path) as group:
         group.start()
-        group.wait_ready()
+        group.wait_ready(PATIENCE_S)

@@ -39,7 +39,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalGroup]:
     }
     with LocalGroup(write_group(tmp_path_factory.mktemp("trouble"), 3, options=options)) as group:
         group.start()
-        group.wait_ready()
+        group.wait_ready(PATIENCE_S)
         yield group
 
 

@@ -135,7 +135,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., tuple[LocalOverlay, Clients]
         clients = Clients(overlay)
         running.append((overlay, clients))
         overlay.start()
-        overlay.wait_ready()
+        overlay.wait_ready(PATIENCE_S)
         return overlay, clients
 
     try:

@@ -97,9 +97,9 @@ def test_a_broker_that_does_not_belong_is_refused_with_the_reason_at_both_ends(
     other = changed_copy(path, tmp_path / "other", changes, secret)
     with LocalOverlay(path) as here, LocalOverlay(other) as there:
         there.start("b2")
-        there.wait_ready()
+        there.wait_ready(PATIENCE_S)
         here.start("b1")
-        here.wait_ready()
+        here.wait_ready(PATIENCE_S)
         until(lambda: reason(here, "b1", "b2") == message or message in reason(here, "b1", "b2"), "the refusal at b1")
         assert message in here.log_file("b1").read_text()
         turned_away = there.ask("b2", "/links")["turned_away"]
@@ -116,9 +116,9 @@ def test_a_broker_at_the_address_of_another_is_not_taken_for_it(tmp_path: Path) 
     })  # fmt: skip
     with LocalOverlay(path) as right, LocalOverlay(wrong) as other:
         right.start("b3")
-        right.wait_ready()
+        right.wait_ready(PATIENCE_S)
         other.start("b1")
-        other.wait_ready()
+        other.wait_ready(PATIENCE_S)
         until(lambda: "this is broker b3, not b2" in reason(other, "b1", "b2"), "the refusal at b1")
 
 
@@ -185,7 +185,7 @@ def test_links_are_tls_with_the_names_of_the_plan(certificates: Path, start: Sta
     assert overlay.ask("b2", "/links")["links"][0]["ups"] == 1
     overlay.kill("b2")
     overlay.start("b2")
-    overlay.wait_ready()
+    overlay.wait_ready(PATIENCE_S)
     publisher.publish("a", b"after", 1)
     until(lambda: b"after" in subscriber.payloads(), "an event after the reload")
 

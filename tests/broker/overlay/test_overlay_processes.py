@@ -163,7 +163,7 @@ def test_what_waits_on_disk_survives_the_death_of_both_brokers(start: Start) -> 
     before = overlay.ask("b1", "/links")["incarnation"]
     overlay.kill("b1")
     overlay.start("b1", "b2")
-    overlay.wait_ready()
+    overlay.wait_ready(PATIENCE_S)
     assert overlay.ask("b1", "/links")["incarnation"] > before
     until(lambda: len(set(subscriber.payloads())) == 50, "the events that waited")
 
