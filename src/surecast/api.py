@@ -131,6 +131,7 @@ def run(
     freeze: bool = False,
     client_processes: int | None = None,
     replay: TraceReplay | None = None,
+    ask_targets: bool = False,
     logs: str | Path | None = None,
     executed: str | Path | None = None,
     progress: Progress | None = None,
@@ -141,9 +142,10 @@ def run(
     default that of its experiment. `patience` is how long, in real time, a publisher sends an event again that is not
     acknowledged. At each time of `kill_leader` whoever leads is killed too. With `freeze`, brokers of an overlay are
     frozen while they are down, not killed. The clients are in `client_processes` processes, by default as many as their
-    messages need. `replay` is an availability trace whose components brokers fail as. `logs` is a new folder for the
-    brokers' event logs. `executed` is the file for a report of an overlay's run simulated again, with the same outages
-    and publications. A run of more than ten minutes that nobody asked for is refused.
+    messages need. `replay` is an availability trace whose components brokers fail as. With `ask_targets`, subscribers
+    that come and go ask the broker for their response target, and it chooses the policy's parameter. `logs` is a new
+    folder for the brokers' event logs. `executed` is the file for a report of an overlay's run simulated again, with
+    the same outages and publications. A run of more than ten minutes that nobody asked for is refused.
 
     >>> from surecast import Scenario, run
     >>> report = run(Scenario.load("examples/p2s.yaml"), duration="5s")  # doctest: +SKIP
@@ -164,6 +166,7 @@ def run(
         freezes=freeze,
         client_processes=client_processes,
         replay=replay,
+        asks_targets=ask_targets,
     )
     if decided.real_s > LONG_S and time_scale is None and duration is None:
         raise ConfigurationError(

@@ -63,6 +63,8 @@ def plans() -> dict[str, RunPlan]:
     crash = replace(make_plan(build_system(STEADY), duration_s=6.0, seed=3), traces=(np.array([1.5, 3.0]),))
     group = build_system(STEADY, delivery={"replication": {"replicas": 3}})
     joining = build_system(COMING, delivery={"dropping": {"policy": "probabilistic", "join_probability": 0.3}})
+    target = COMING.replace("service: 30/s}", "service: 30/s, response_target: 0.6s}")
+    asking = build_system(target, delivery={"dropping": {"policy": "probabilistic", "join_probability": "auto"}})
     both = COMING.replace("service: 30/s}", "service: 30/s}, {name: wall, home: b, topics: [t]}")
     expiring = build_system(both, delivery={"dropping": {"policy": "expiry", "lifetime": "3s"}})
     return {
@@ -71,6 +73,7 @@ def plans() -> dict[str, RunPlan]:
         "buffer": make_plan(build_system(COMING, delivery=BUFFER), scale=5.0, duration_s=40.0, seed=4),
         "expiring": make_plan(expiring, scale=5.0, duration_s=30.0, seed=4),
         "classes": make_plan(build_system(CLASSES), scale=2.0, duration_s=10.0, seed=1),
+        "asking": make_plan(asking, scale=10.0, duration_s=50.0, warm_up_s=10.0, seed=6, asks_targets=True),
         "joining": make_plan(joining, scale=5.0, duration_s=40.0, warm_up_s=2.0, seed=5),
     }
 
@@ -103,6 +106,6 @@ class Runs:
 @pytest.fixture(scope="session")
 def runs() -> Runs:
     """All runs, at their end. A pause in which no process was killed is the machine's: none of these counts here."""
-    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(6) as pool:
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(7) as pool:
         patch.setattr("surecast.measurement.faults.OUTAGE_LEAST_S", PAUSE_MAX_S)
         return Runs(pool)

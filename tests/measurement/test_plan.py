@@ -68,6 +68,36 @@ def test_the_optimal_policy_is_a_threshold_of_the_broker() -> None:
     assert threshold > 0.0
 
 
+def test_subscribers_that_ask_leave_the_parameter_to_the_broker() -> None:
+    system = system_of(COMING, SUBSCRIBER | {"name": "wall"}, delivery={"dropping": {"policy": "optimal"}})
+    plan = make_plan(system, scale=10.0, asks_targets=True)
+    limits = plan.limits()
+    assert limits["clients"] == []
+    assert (limits["limits"]["connected_prior"], limits["limits"]["disconnected_prior"]) == ("2s", "2s")
+    asking, wall = system.subscribers
+    assert plan.asks_of(asking).user == (
+        ("surecast-response-mean-ms", "700"),
+        ("surecast-response-policy", "optimal"),
+    )
+    assert not plan.asks_of(wall).user
+    assert plan.variant(asking) == "optimal"
+
+
+@pytest.mark.parametrize(
+    ("subscriber", "dropping", "says"),
+    [
+        (COMING, {"policy": "none"}, r"delivery\.dropping\.policy: none: subscribers that ask"),
+        (COMING, {"policy": "finite-buffer", "buffer_size": 4}, r"delivery\.dropping\.buffer_size: 4: .* write auto"),
+        (SUBSCRIBER, {"policy": "optimal"}, r"workload\.subscribers: nobody comes and goes"),
+    ],
+)
+def test_what_leaves_nothing_to_ask_is_refused_by_its_field(
+    subscriber: dict[str, Any], dropping: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(AssumptionError, match=says):
+        make_plan(system_of(subscriber, delivery={"dropping": dropping}), asks_targets=True)
+
+
 @pytest.mark.parametrize("table", [((0.5, 0.5, 0.0), (1.0,)), ((1.0, 0.5), (1.0,)), ((1.0, 0.0), (1.0, 0.0))])
 def test_a_table_that_is_no_threshold_is_refused(table: JoinTable, monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = Mechanism(join_table=table)

@@ -16,7 +16,7 @@ from surecast.prediction import find_mechanisms, predict_capacity
 from surecast.prediction.dropping import predict_dropping
 from surecast.report import QoSReport, check_accounts
 
-NAMES = ("crash", "group", "buffer", "expiring", "joining")
+NAMES = ("crash", "group", "buffer", "expiring", "joining", "asking")
 LONG_S = 5.0
 """A second of real time, at a scale of 5."""
 
@@ -67,6 +67,18 @@ def test_a_group_survives_its_leader(runs: Runs) -> None:
     assert failover.samples == 1
     assert failover.value > plan.group.suspect_s / 2
     assert report.value("throughput_per_s", scope="broker", name="b", variant=variant) == pytest.approx(40, rel=0.3)
+
+
+def test_a_broker_that_is_asked_for_a_target_decides_by_what_it_sees(runs: Runs) -> None:
+    """What it sees in five seconds depends on the machine, and so does what it decides."""
+    plan, report = runs("asking")
+    view = runs.measured("asking").targets["s"]
+    assert (view["asked_by"], view["target"]) == ("client", "a mean of 0.06 s")
+    assert view["policy"] in ("none", "probabilistic")
+    assert view["expected_s"] > 0
+    assert report.value("failed_connected_share", name="s") == 0
+    (note,) = [note for note in report.info.notes if "decided on" in note]
+    assert f"join probability {plan.asked['s'].predicted.join_probability:.4g}" in note
 
 
 def test_a_finite_buffer_keeps_what_fits(runs: Runs) -> None:

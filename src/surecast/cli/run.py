@@ -75,6 +75,14 @@ def run(
         str | None,
         typer.Option(metavar="TIME", help="When in the trace the run begins, such as 30d from its start."),
     ] = None,
+    ask_targets: Annotated[
+        bool,
+        typer.Option(
+            "--ask-targets",
+            help="Let subscribers that come and go ask the broker for their response target: it watches them, and "
+            "chooses the parameter of the policy itself.",
+        ),
+    ] = False,
     logs: Annotated[
         Path | None, typer.Option(help="Keep the brokers' event logs in this new folder, to learn from them.")
     ] = None,
@@ -112,6 +120,7 @@ def run(
                 freeze=freeze,
                 client_processes=client_processes,
                 replay=replay,
+                ask_targets=ask_targets,
                 logs=logs,
                 executed=executed,
                 progress=progress,

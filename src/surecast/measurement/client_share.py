@@ -104,6 +104,7 @@ class ClientShare:
                 plan.scale,
                 self._due,
                 plan.events.lifetime_s / plan.scale,
+                asks=plan.asks_of(who),
             )
             for place, who in enumerate(plan.system.subscribers)
             if share.has(place)

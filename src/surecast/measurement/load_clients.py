@@ -25,6 +25,8 @@ __all__ = ["BrokerLink", "DirectLink", "KeenLink", "Received", "Receiver", "numb
 
 _PAUSE_S: Final = 0.02
 _ANSWER_S: Final = 5.0
+_DECISION_S: Final = 60.0
+"""The first answer to a response target waits for a process that computes to start."""
 _SESSION_S: Final = 7 * 86400
 _KEEP_ALIVE_S: Final = 10
 _BATCH: Final = 256
@@ -214,7 +216,7 @@ class Receiver:
     over; what is left of that when it disconnects is made up for afterwards. `due` are the real times at which events
     are published: the transmission of one that waited begins when the one before ends, however long the broker takes to
     send it. `window` is how many the broker may send ahead; one of these whose `lifetime_s` is over when its turn comes
-    has expired, as it would have at the broker.
+    has expired, as it would have at the broker. Its subscriptions have the properties `asks`.
     """
 
     received: Received
@@ -226,6 +228,7 @@ class Receiver:
     due: NDArray[np.float64]
     lifetime_s: NDArray[np.float64]
     window: int = 16
+    asks: Properties = NO_PROPERTIES
     last_at: float = 0.0
     is_subscribed: asyncio.Event = field(default_factory=asyncio.Event)
     _on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -267,7 +270,7 @@ class Receiver:
                 keep_alive_s=_KEEP_ALIVE_S,
                 clean_start=False,
                 properties=Properties(session_expiry_s=_SESSION_S, receive_maximum=self.window if slow else None),
-                timeout_s=_ANSWER_S,
+                timeout_s=_DECISION_S if self.asks.user else _ANSWER_S,
                 memory=memory,
             )
             try:
@@ -289,7 +292,7 @@ class Receiver:
         await client.connect()
         if not client.connack.session_present:
             for topic in self.topics:
-                await client.subscribe(topic, qos=1, properties=NO_PROPERTIES)
+                await client.subscribe(topic, qos=1, properties=self.asks)
         self.is_subscribed.set()
 
     async def _take_served(self, client: _Taker) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import OverloadError
+from surecast.measurement.asked_targets import decision_remarks
 from surecast.measurement.client_share import LATE_S
 from surecast.measurement.faults import OUTAGE_LEAST_S, Outage, find_down_times, find_outages
 from surecast.measurement.measured_events import (
@@ -355,6 +356,11 @@ def _add_remarks(builder: ReportBuilder, measured: Measured, outcomes: Sequence[
     if plan.components:
         pairs = ", ".join(f"{broker} as {component}" for broker, component in plan.components.items())
         builder.note(f"brokers fail when components of an availability trace did: {pairs}")
+    notes, warnings = decision_remarks(plan.asked, measured.targets, scale)
+    for note in notes:
+        builder.note(note)
+    for warning in warnings:
+        builder.warn(warning)
     _warn(builder, measured, outcomes)
     if measured.is_interrupted:
         builder.warn(f"interrupted: {end_s - begin_s:.4g} s of {plan.duration_s:.4g} s were measured")

@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from surecast.documents.units import format_duration
 from surecast.errors import AssumptionError, ConfigurationError
+from surecast.measurement.asked_targets import AskedTarget, asked_targets, prior_limits
 from surecast.measurement.replayed_traces import TraceReplay, changes_of, replayed
 from surecast.prediction import find_mechanisms
+from surecast.protocol.mqtt import NO_PROPERTIES, Properties
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.plan_of_system import plan_of_system
 from surecast.scenario.group import Group, group_of, is_replicated
@@ -76,7 +78,7 @@ class RunPlan:
     again at once. Of an overlay there are its plan, and the times at which each link is cut and opened again, in turn;
     with `freezes` its brokers are frozen when they fail, not killed. The clients are spread over `client_processes`
     processes; a single one is that of the run itself. `components` are those of an availability trace as which brokers
-    fail.
+    fail. `asked` are the targets that subscribers ask their broker for, by name: it chooses their mechanism itself.
     """
 
     system: System
@@ -96,6 +98,7 @@ class RunPlan:
     freezes: bool = False
     client_processes: int = 1
     components: Mapping[str, str] = field(default_factory=dict)
+    asked: Mapping[str, AskedTarget] = field(default_factory=dict)
 
     @property
     def processes_of(self) -> list[range]:
@@ -166,7 +169,12 @@ class RunPlan:
             if client_limits:
                 rules.append({"client": client_of("subscriber", subscriber.name), "limits": client_limits})
         limits = {"queue_messages": QUEUE_MAX, "queue_size": "1GB", "overflow": "drop-new"}
-        return {"limits": limits, "clients": rules}
+        return {"limits": limits | prior_limits(self.asked.values(), self.scale), "clients": rules}
+
+    def asks_of(self, subscriber: Subscriber) -> Properties:
+        """Returns the properties with which a subscriber asks for its response target, if it does."""
+        asked = self.asked.get(subscriber.name)
+        return NO_PROPERTIES if asked is None else asked.properties(self.scale)
 
     def group_options(self) -> dict[str, Any]:
         """Returns the options of a group's file beside its replicas."""
@@ -254,6 +262,7 @@ def make_plan(
     freezes: bool = False,
     client_processes: int | None = None,
     replay: TraceReplay | None = None,
+    asks_targets: bool = False,
 ) -> RunPlan:
     """Decides a run, or refuses it with the reason: a field that a real broker has nothing for, or too much of it.
 
@@ -288,6 +297,8 @@ def make_plan(
     own = system.seed if seed is None else seed
     streams, end_s = Streams(own), early + whole
     mechanisms = _mechanisms(system)
+    asked = asked_targets(system, mechanisms) if asks_targets else {}
+    mechanisms = dict.fromkeys(mechanisms, Mechanism()) if asked else mechanisms
     processes = _client_processes(system, scale, end_s, client_processes)
     windows: Mapping[str, AvailabilityTrace] = {}
     if replay is not None:
@@ -327,6 +338,7 @@ def make_plan(
         freezes,
         processes,
         {broker: trace.name for broker, trace in windows.items()},
+        asked,
     )
 
 

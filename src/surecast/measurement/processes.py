@@ -102,6 +102,16 @@ class Processes(ABC):
         sessions: list[dict[str, Any]] = answer["sessions"]
         return sessions
 
+    def targets(self, number: int) -> list[dict[str, Any]]:
+        """Returns the response targets of a broker's sessions, with what it decided."""
+        path = default_admin_socket(self._states[number - 1], 0)
+        try:
+            answer = ask(path, "/targets", {"limit": _SESSIONS_MAX})
+        except AdminError as error:
+            raise OverloadError(f"process {number}: {error}") from None
+        targets: list[dict[str, Any]] = answer["targets"]
+        return targets
+
     async def wait_whole(self) -> None:
         """Waits until the processes work together: a group has a leader, an overlay all its links."""
         begun = time.monotonic()

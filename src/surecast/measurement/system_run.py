@@ -34,6 +34,7 @@ def run_system(
     freezes: bool = False,
     client_processes: int | None = None,
     replay: TraceReplay | None = None,
+    asks_targets: bool = False,
     logs: Path | None = None,
     progress: Progress | None = None,
 ) -> QoSReport:
@@ -45,8 +46,9 @@ def run_system(
     scenario's time, whoever leads is killed and started again, beside the failures of the scenario. With `freezes`,
     brokers of an overlay are frozen while they are down, not killed. The clients are in `client_processes` processes,
     by default as many as their messages need. `replay` is an availability trace whose components brokers fail as.
-    `logs` is a new folder for the event logs of the broker, or of each
-    replica, which are deleted otherwise.
+    With `asks_targets`, subscribers that come and go ask their broker for their response target, and it chooses the
+    parameter of the policy itself. `logs` is a new folder for the event logs of the broker, or of each replica, which
+    are deleted otherwise.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -68,6 +70,7 @@ def run_system(
         freezes=freezes,
         client_processes=client_processes,
         replay=replay,
+        asks_targets=asks_targets,
     )
     return run_plan(plan, logs=logs, progress=progress)
 

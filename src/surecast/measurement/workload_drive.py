@@ -28,7 +28,7 @@ from surecast.measurement.faults import (
     kill_leader,
 )
 from surecast.measurement.load_clients import Received
-from surecast.measurement.measurement_plan import RunPlan
+from surecast.measurement.measurement_plan import RunPlan, client_of
 from surecast.measurement.overlay_processes import BrokerCounts, LinkChange, OverlayProcesses
 from surecast.measurement.processes import Processes, start_processes
 
@@ -56,7 +56,8 @@ class Measured:
     `suspect_s` the silence after which a neighbour is taken for down, and `collected` when nothing was underway any
     more; `gate_changes` are the cuts that were made and ended, `link_changes` what brokers found of their links.
     `publisher_ups` are the times at which connections of publishers were made, with the home broker. `lateness` is that
-    of each process with clients.
+    of each process with clients. `targets` are the brokers' answers to the response targets that were asked for, by
+    name of the subscriber.
     """
 
     plan: RunPlan
@@ -82,6 +83,7 @@ class Measured:
     link_changes: list[LinkChange] = field(default_factory=list)
     publisher_ups: list[tuple[int, float]] = field(default_factory=list)
     lateness: list[Lateness] = field(default_factory=list)
+    targets: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class RunInterrupted(SurecastError):  # noqa: N818 - what happened, not that it is an error
@@ -286,6 +288,7 @@ class _Drive:
 
     async def _collect(self, began: float, ended: float, cut: float, is_interrupted: bool) -> Measured:
         """Empties the queues, until nothing that was acknowledged is missing in the logs, and asks for the accounts."""
+        targets = await self._ask_targets()  # before the brokers see everybody connected all the time
         await asyncio.gather(*(clients.hurry() for clients in self.clients))
         stamps = {stamp: number for number, stamp in enumerate(stamps_of(self.plan, began).tolist())}
         until = time.time() + _DRAIN_S
@@ -336,7 +339,23 @@ class _Drive:
             await asyncio.to_thread(overlay.link_changes) if overlay is not None else [],
             [each for result in results for each in result.ups],
             [result.lateness for result in results],
+            targets,
         )
+
+    async def _ask_targets(self) -> dict[str, dict[str, Any]]:
+        """Returns what the brokers decided for the subscribers that asked for a target, by name."""
+        names = {client_of("subscriber", name): name for name in self.plan.asked}
+        views: dict[str, dict[str, Any]] = {}
+        for number in self.processes.numbers if names else ():
+            try:
+                answers = await asyncio.to_thread(self.processes.targets, number)
+            except SurecastError as error:
+                self.problems.append(f"the broker's response targets could not be read: {error}")
+                continue
+            for view in answers:
+                if view["client"] in names:
+                    views.setdefault(names[view["client"]], view)
+        return views
 
     async def _last_at(self) -> float:
         return max(await asyncio.gather(*(clients.last_at() for clients in self.clients)))
