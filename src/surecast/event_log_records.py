@@ -24,6 +24,7 @@ __all__ = [
     "Alive",
     "Column",
     "Connected",
+    "Decided",
     "Delivered",
     "Disconnected",
     "Dropped",
@@ -103,6 +104,10 @@ COLUMNS: Final[dict[str, Column]] = {
         Column("replicas", "INT", "how many replicas the group was founded with"),
         Column("neighbour", "STRING", "name of the broker at the other end of a link of an overlay"),
         Column("events", "BIGINT", "events of an overlay that were lost", minimum=0),
+        Column("target", "STRING", "response target of a subscriber, in words, such as `a mean of 7 s`"),
+        Column("policy", "STRING", "what is done to keep a response target, with its parameter"),
+        Column("expected_s", "DOUBLE", "response time that the policy is expected to give", "s", minimum=0),
+        Column("expected_success", "DOUBLE", "share of the messages that the policy is expected to deliver", minimum=0),
     )
 }
 """The columns in the order of Spark's schema. A line has those of its record in the same order."""
@@ -246,6 +251,20 @@ class Expired(NamedTuple):
     deadline_s: float | None = None
 
 
+class Decided(NamedTuple):
+    """The policy for a subscriber's response target was decided, or decided anew; `reason` says why the target cannot
+    be met, and is left out where it can."""
+
+    time: float
+    client: str
+    target: str
+    policy: str
+    expected_success: float
+    user: str | None = None
+    expected_s: float | None = None
+    reason: str | None = None
+
+
 class LinkUp(NamedTuple):
     """A link to a neighbour in an overlay is up. `reason` is `resumed` where its session goes on, so that nothing was
     lost, and `new` where it begins anew; then `events` were lost with the session before, if there were any."""
@@ -278,6 +297,7 @@ Record: TypeAlias = (
     | Delivered
     | Dropped
     | Expired
+    | Decided
     | LinkUp
     | LinkDown
 )
@@ -295,6 +315,7 @@ RECORD_TYPES: Final[dict[str, type[Record]]] = {
     "delivered": Delivered,
     "dropped": Dropped,
     "expired": Expired,
+    "decided": Decided,
     "link-up": LinkUp,
     "link-down": LinkDown,
 }

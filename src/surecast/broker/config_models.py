@@ -68,6 +68,8 @@ Give either `mean`, or `within` and `quantile`."""
     policy: Policy = "best"
     """The drop policy: `probabilistic`, `optimal`, `finite-buffer` or `expiry`; `best` delivers most of what drops \
 nothing while the client is connected."""
+    keep_first: tuple[Name, ...] = ()
+    """Topic filters, the most important first: when a message must go, one on a less important topic goes for it."""
 
     @model_validator(mode="after")
     def _is_one_target(self) -> ResponseTargetSpec:
@@ -80,7 +82,8 @@ nothing while the client is connected."""
     @property
     def target(self) -> ResponseTarget:
         """The same for the core."""
-        return ResponseTarget(self.mean or self.within or 0.0, self.quantile or 0.0, self.success_min, self.policy)
+        time_s = self.mean or self.within or 0.0
+        return ResponseTarget(time_s, self.quantile or 0.0, self.success_min, self.policy, keep_first=self.keep_first)
 
 
 class OverridesSpec(Spec):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from surecast.broker.event_log import (
     Connected,
+    Decided,
     Delivered,
     Disconnected,
     Dropped,
@@ -18,6 +19,7 @@ from surecast.broker.event_log import (
 from surecast.protocol.broker import Message, Session, Subscription
 from surecast.protocol.broker.content import attributes_of
 from surecast.protocol.broker.session import split_key
+from surecast.protocol.broker.target_state import TargetState
 
 __all__ = ["DEADLINE_PROPERTY", "PUBLICATION_PROPERTY", "EventObserver"]
 
@@ -115,6 +117,16 @@ class EventObserver:
     def unsubscribed(self, session: Session, subscription: Subscription, reason: str, now: float) -> None:
         """A subscription ended."""
         self._append(Unsubscribed(now, session.client, subscription.key, reason, session.user or None))
+
+    def decided(self, session: Session, state: TargetState, now: float) -> None:
+        """The policy for a session's response target was decided."""
+        decision = state.decision
+        policy = " ".join(filter(None, (decision.policy, decision.parameter)))
+        reason = None if decision.is_met else decision.reason or "no policy meets it"
+        user = session.user or None
+        self._append(
+            Decided(now, session.client, state.target.text, policy, decision.success, user, decision.response_s, reason)
+        )
 
     def link_up(self, neighbour: str, is_resumed: bool, lost: int, now: float) -> None:
         """A link to another broker is up; so many events were lost since it was last."""

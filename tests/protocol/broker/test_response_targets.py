@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.protocol.broker.conftest import Client, MakeWorld, World
 
+from surecast.broker.event_log import EventLog
+from surecast.broker.event_observer import EventObserver
 from surecast.protocol.broker import BrokerCore
 from surecast.protocol.broker.period_monitor import Prior
 from surecast.protocol.broker.response_target import Decision, ResponseTarget
@@ -316,3 +321,149 @@ def test_a_client_may_come_and_go_within_a_moment(world: World) -> None:
     found = sam.session.monitor.estimates(world.now, Prior())
     assert found.on.mean_s == found.off.mean_s == pytest.approx(0.001)
     assert found.on.variation < 1.0
+
+
+def test_each_decision_is_in_the_event_log(make_world: MakeWorld, tmp_path: Path) -> None:
+    with EventLog(tmp_path) as log:
+        world = make_world({"observer": EventObserver(log)})
+        sam = world.client("sam").lasting()
+        ask(sam, MEAN)
+        decide(world, OPTIMAL)
+        ask(sam, ("surecast-response-mean-ms", "6000"))
+        decide(world, IMPOSSIBLE)
+    lines = [json.loads(line) for path in tmp_path.glob("*.jsonl") for line in path.read_text().splitlines()]
+    decided = [line for line in lines if line["type"] == "decided"]
+    assert [(line["client"], line["target"], line["policy"], line.get("reason")) for line in decided] == [
+        ("sam", "a mean of 7 s", "optimal threshold 2", None),
+        ("sam", "a mean of 6 s", "probabilistic join probability 0", "the mean is 9 s at least"),
+    ]
+    assert (decided[0]["expected_s"], decided[0]["expected_success"]) == (6.9, 0.7)
+    assert "expected_s" not in decided[1], "nothing is expected where nothing meets it"
+
+
+KEPT_FIRST = ("alarm/#", "position/+")
+FIRST = [("surecast-keep-first", topic_filter) for topic_filter in KEPT_FIRST]
+TOPICS = ("alarm/gas", "position/7", "air", "air/heat")
+
+
+def rank(topic: str) -> int:
+    """The dumb way."""
+    return 0 if topic.startswith("alarm/") else 1 if topic.startswith("position/") else 2
+
+
+@pytest.mark.parametrize("overflow", ["drop-new", "drop-old"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_less_important_goes_first(make_world: MakeWorld, overflow: str, seed: int) -> None:
+    """Against a list: threshold 5 while away, and a queue of 8 with what is in flight."""
+    draw, expected, gone = random.Random(f"{overflow} {seed}"), [], 0
+    world = make_world(queue_messages_max=8, overflow=overflow, inflight_max=2)
+    sam, pat = world.client("sam").lasting(), world.client("pat").online()
+    ask(sam, MEAN, *FIRST, filter="#")
+    decide(world, replace(OPTIMAL, join_threshold=5.0))
+    sam.take()
+    for number in range(120):
+        if number in (50, 90):
+            sam.drop()
+        elif number == 70:
+            sam.connect(False, session_expiry_s=3600)  # two are in flight, and it takes nothing
+        topic = draw.choice(TOPICS)
+        pat.publish(topic, str(number).encode(), 1)
+        inflight = sam.session.inflight_count
+        is_away, waiting = not 70 <= number < 90 and number >= 50, expected[inflight:] if number > 1 else []
+        if len(expected) >= (5 if is_away else 8):
+            worst = max((rank(each) for each, _ in waiting), default=-1)
+            victims = [each for each in waiting if rank(each[0]) == worst]
+            equal = [each for each in waiting if rank(each[0]) == rank(topic)]
+            if worst > rank(topic):
+                expected.remove(victims[0])
+            elif not is_away and overflow == "drop-old" and equal:
+                expected.remove(equal[0])
+            else:
+                gone += 1
+                continue
+            gone += 1
+        expected.append((topic, number))
+    accounts = sam.session.accounts
+    assert [
+        (d.message.topic, int(d.message.payload)) for d in (*sam.session.inflight.values(), *sam.session.waiting)
+    ] == (expected)
+    assert accounts.dropped_total == gone
+    assert accounts.dropped["displaced"] > 0
+    assert accounts.queued == sam.session.queued
+
+
+def test_what_expired_is_gone_before_what_is_less_important(world: World) -> None:
+    sam, pat = world.client("sam").lasting(), world.client("pat").online()
+    ask(sam, MEAN, *FIRST, filter="#")
+    decide(world, OPTIMAL)
+    sam.drop()
+    pat.publish("air", b"old", 1, message_expiry_s=5)
+    pat.publish("air", b"new", 1)
+    pat.publish("alarm/gas", b"first", 1)
+    assert sam.session.accounts.dropped == {"displaced": 1}, "the older of the two"
+    pat.publish("position/7", b"second", 1, message_expiry_s=5)
+    assert [each.message.payload for each in sam.session.waiting] == [b"first", b"second"]
+    world.wait(6)
+    pat.publish("alarm/fire", b"third", 1)
+    assert [each.message.payload for each in sam.session.waiting] == [b"first", b"third"]
+    assert (sam.session.accounts.dropped, sam.session.accounts.expired) == ({"displaced": 2}, 1)
+
+
+def test_importance_survives_a_restart_and_ends_with_another_target(world: World) -> None:
+    sam, pat = world.client("sam").lasting(), world.client("pat").online()
+    ask(sam, MEAN, *FIRST, filter="#")
+    decide(world, OPTIMAL)
+    sam.drop()
+    for topic in ("air", "air", "alarm/gas"):
+        pat.publish(topic, topic.encode(), 1)
+    other = BrokerCore()
+    decode_state(other, encode_state(world.broker))
+    for broker in (world.broker, other):
+        broker.announce("position/7", b"here", False, world.now)
+        waiting = broker.sessions.by_key["sam"].waiting
+        assert [each.message.payload for each in waiting] == [b"alarm/gas", b"here"]
+    sam.connect(False, session_expiry_s=3600)
+    sam.inbox.pop(0)
+    sam.messages()
+    ask(sam, MEAN, filter="#")
+    decide(world, OPTIMAL)
+    sam.drop()
+    for topic in ("air", "air", "alarm/gas"):
+        pat.publish(topic, topic.encode(), 1)
+    assert [each.message.payload for each in sam.session.waiting] == [b"air", b"air"]
+
+
+@pytest.mark.parametrize(
+    ("user", "says"),
+    [
+        ([("surecast-keep-first", "a")], "surecast-keep-first needs a target beside it"),
+        ([MEAN, ("surecast-keep-first", "a/#/b")], "to keep first: "),
+        ([MEAN, *[("surecast-keep-first", "a")] * 17], "17 filters to keep first; use 16 at most"),
+    ],
+)
+def test_what_cannot_be_kept_first_is_refused_with_the_reason(
+    world: World, user: list[tuple[str, str]], says: str
+) -> None:
+    sam = world.client("sam").lasting()
+    ask(sam, *user)
+    answer = sam.one(Suback)
+    assert answer.reasons == (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,)
+    assert says in (answer.properties.reason_string or "")
+
+
+def test_the_next_to_expire_goes_among_the_equally_important(make_world: MakeWorld) -> None:
+    world = make_world(queue_messages_max=3, overflow="expire-first")
+    sam, pat = world.client("sam").lasting(), world.client("pat").online()
+    ask(sam, MEAN, *FIRST, filter="#")
+    decide(world, replace(OPTIMAL, join_threshold=9.0))
+    sam.drop()
+    for topic, expiry in (("alarm/gas", 50), ("alarm/fire", 99), ("air", 70), ("alarm/smoke", 5)):
+        pat.publish(topic, topic.encode(), 1, message_expiry_s=expiry)
+    assert sam.session.accounts.dropped == {"displaced": 1}
+    world.wait(6)
+    pat.publish("alarm/water", b"alarm/water", 1, message_expiry_s=90)
+    pat.publish("alarm/ice", b"alarm/ice", 1, message_expiry_s=80)
+    assert [each.message.payload for each in sam.session.waiting] == [b"alarm/fire", b"alarm/water", b"alarm/ice"]
+    pat.publish("alarm/wind", b"alarm/wind", 1, message_expiry_s=10)
+    assert sam.session.accounts.dropped == {"displaced": 1, "queue-full": 2}
+    assert len(sam.session.waiting) == 3

@@ -11,6 +11,7 @@ REASONS: Final[tuple[str, ...]] = (
     "queue-full",
     "quota-full",
     "not-joined",
+    "displaced",
     "offline-qos0",
     "slow-qos0",
     "too-large",

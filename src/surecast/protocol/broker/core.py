@@ -152,7 +152,7 @@ class BrokerCore:
             new_identifier or self._new_identifier,
         )
         self.deciding = Deciding(
-            self.targets, self.sessions, self.connections, self._subscribing, self.incoming, self.dirty
+            self.targets, self.sessions, self.connections, self._subscribing, self.incoming, self.dirty, observer
         )
         self._disconnecting = Disconnecting(self.sessions, self.dirty, self.counters, self._hooks)
         self._keep_alive = KeepAlive(self.timers, self._disconnecting, watches)

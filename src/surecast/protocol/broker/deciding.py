@@ -13,6 +13,7 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.incoming import Incoming
 from surecast.protocol.broker.message import text_field
+from surecast.protocol.broker.observer import Observer
 from surecast.protocol.broker.response_target import WITHDRAWN, Decision, ResponseTarget, answer_of, target_in
 from surecast.protocol.broker.session import Session
 from surecast.protocol.broker.sessions import Sessions
@@ -39,6 +40,7 @@ class Deciding:
         subscribing: Subscribing,
         incoming: Incoming,
         dirty: set[Connection],
+        observer: Observer | None,
     ):
         self._targets = targets
         self._sessions = sessions
@@ -46,6 +48,7 @@ class Deciding:
         self._subscribing = subscribing
         self._incoming = incoming
         self._dirty = dirty
+        self._observer = observer
 
     def takes(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> bool:
         """Returns True if a SUBSCRIBE has something to say of a target, and will be answered, or is."""
@@ -98,6 +101,8 @@ class Deciding:
         if state is None:
             return
         self._sessions.apply_decision(session)
+        if self._observer is not None:
+            self._observer.decided(session, state, now)
         if state.packet:
             self._answer(session, state, now)
         if decision.is_met is not (True if was_met is None else was_met) and session.target is state:

@@ -144,7 +144,8 @@ class Message:
 class Delivery:
     """A message on its way to one session. `identifier` is 0 until it is sent; `released` once PUBREC came.
 
-    `share` is the key of the shared subscription by which the message came, and empty if there is none.
+    `share` is the key of the shared subscription by which the message came, and empty if there is none. `sequence` is
+    its place in the queue, -1 once it has left it without being delivered.
     """
 
     __slots__ = ("identifier", "identifiers", "message", "qos", "released", "retain", "sequence", "share")

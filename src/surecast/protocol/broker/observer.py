@@ -10,6 +10,7 @@ from typing import Protocol
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.message import Message
 from surecast.protocol.broker.session import Session, Subscription
+from surecast.protocol.broker.target_state import TargetState
 
 __all__ = ["ConnectionHooks", "Counters", "Observer"]
 
@@ -50,6 +51,9 @@ class Observer(Protocol):
 
     def subscribed(self, session: Session, subscription: Subscription, now: float) -> None:
         """A client subscribed."""
+
+    def decided(self, session: Session, state: TargetState, now: float) -> None:
+        """The policy for a session's response target was decided."""
 
     def unsubscribed(self, session: Session, subscription: Subscription, reason: str, now: float) -> None:
         """A subscription ended: taken back by the `client`, removed by an `administrator`, or with its `session`."""

@@ -15,6 +15,7 @@ from surecast.protocol.broker.queue_limits import (
     expires_at,
     full_reason,
     has_bytes,
+    importance_of,
     is_full,
     is_hopeless,
     joins,
@@ -342,7 +343,12 @@ class Outgoing:
         now: float,
         share: str = "",
     ) -> bool:
-        if session.connection is None and session.limits.drops_when_away and not joins(session, message):
+        if (
+            session.connection is None
+            and session.limits.drops_when_away
+            and not joins(session, message)
+            and not self._displace(session, message, now)
+        ):
             self._drop(session, message, "not-joined", now)
             return True
         queued = session.queued + 1
@@ -373,6 +379,8 @@ class Outgoing:
     def wait(session: Session, delivery: Delivery) -> None:
         """Puts a message at the end of those that wait."""
         session.waiting.append(delivery)
+        if session.target is not None and session.target.importance is not None:
+            session.target.importance.note(delivery)
         at = expires_at(session, delivery.message)
         if at < session.expiry_check_at:
             session.expiry_check_at = at
@@ -380,10 +388,12 @@ class Outgoing:
     def _make_room(self, session: Session, message: Message, now: float) -> bool:
         """Frees a place in a full queue by the overflow rule; False if the new message is the one to go."""
         self.expire(session, now)
-        if session.limits.overflow in ("drop-new", "reject"):
-            return not is_full(session, message.size)
         if is_hopeless(session, message.size):
             return False
+        while is_full(session, message.size) and self._displace(session, message, now):
+            pass
+        if session.limits.overflow in ("drop-new", "reject"):
+            return not is_full(session, message.size)
         while is_full(session, message.size):
             victim = victim_for(session, message)
             if victim is None:
@@ -391,6 +401,19 @@ class Outgoing:
             reason = full_reason(session, message.size, self._counters)
             session.waiting.remove(victim)
             self.leave(session, victim, reason, now)
+        return True
+
+    def _displace(self, session: Session, message: Message, now: float) -> bool:
+        """Drops a less important message that waits, for a more important one; False if there is none."""
+        importance = importance_of(session)
+        if importance is None:
+            return False
+        self.expire(session, now)
+        victim = importance.less_important(message, session.waiting)
+        if victim is None:
+            return False
+        session.waiting.remove(victim)
+        self.leave(session, victim, "displaced", now)
         return True
 
     def _send_run(self, session: Session, connection: Connection, run: WaitingRun, room: int) -> bool:
@@ -476,6 +499,7 @@ class Outgoing:
         session.quota.bytes_queued -= size
         if session.lifetime_s:
             self._journal.forget_queued(session, delivery)
+        delivery.sequence = -1
         self._drop(session, delivery.message, reason, now)
 
     def _drop(self, session: Session, message: Message, reason: str, now: float) -> None:

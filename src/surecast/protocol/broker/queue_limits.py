@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
 
+from surecast.protocol.broker.importance import Importance
 from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.observer import Counters
 from surecast.protocol.broker.quotas import SESSION_SHARE
 from surecast.protocol.broker.session import Session
 
-__all__ = ["expires_at", "full_reason", "has_bytes", "is_full", "is_hopeless", "joins", "victim_for", "warn"]
+__all__ = [
+    "expires_at",
+    "full_reason",
+    "has_bytes",
+    "importance_of",
+    "is_full",
+    "is_hopeless",
+    "joins",
+    "victim_for",
+    "warn",
+]
 
 
 def has_bytes(session: Session, size: int) -> bool:
@@ -38,7 +50,9 @@ def is_hopeless(session: Session, size: int) -> bool:
 
 def victim_for(session: Session, message: Message) -> Delivery | None:
     """Returns the message that is dropped from a full queue for another; None if that is the one to go."""
-    waiting = session.waiting.unpacked()
+    waiting: Sequence[Delivery] = session.waiting.unpacked()
+    if (importance := importance_of(session)) is not None:
+        waiting = importance.equally_important(message, session.waiting)  # what is less important has gone before
     if not waiting:
         return None
     if session.limits.overflow != "expire-first":
@@ -47,6 +61,16 @@ def victim_for(session: Session, message: Message) -> Delivery | None:
         return None
     victim = min(waiting, key=lambda delivery: expires_at(session, delivery.message))
     return victim if expires_at(session, victim.message) < expires_at(session, message) else None
+
+
+def importance_of(session: Session) -> Importance | None:
+    """Returns what waits by its importance, if the target of a session says what is to be kept first."""
+    state = session.target
+    if state is None or not state.target.keep_first:
+        return None
+    if state.importance is None:
+        state.importance = Importance(state.target.keep_first, session.waiting.unpacked())
+    return state.importance
 
 
 def full_reason(session: Session, size: int, counters: Counters) -> str:

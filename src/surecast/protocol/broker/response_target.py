@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 from surecast.errors import ConfigurationError
 from surecast.protocol.mqtt import Properties
+from surecast.protocol.mqtt.topics import TopicError, validate_filter
 
 __all__ = [
     "ANSWERS",
@@ -35,6 +36,8 @@ POLICIES: Final[tuple[Policy, ...]] = ("best", "probabilistic", "optimal", "fini
 _MEAN, _WITHIN, _QUANTILE = "response-mean-ms", "response-ms", "response-quantile"
 _SUCCESS, _POLICY, _REQUIRED = "success-min", "response-policy", "response-required"
 _NAMES: Final = (_MEAN, _WITHIN, _QUANTILE, _SUCCESS, _POLICY, _REQUIRED)
+_KEEP_FIRST: Final = "keep-first"
+_KEEP_FIRST_MAX: Final = 16
 _NO_TARGET: Final = "none"
 Withdrawn = Literal["withdrawn"]
 WITHDRAWN: Final[Withdrawn] = "withdrawn"
@@ -72,6 +75,8 @@ class ResponseTarget:
     policy: Policy = "best"
     is_required: bool = False
     """Refuse the subscription where the target cannot be met."""
+    keep_first: tuple[str, ...] = ()
+    """Topic filters, the most important first: when a message must go, one on a less important topic goes for it."""
 
     def __post_init__(self) -> None:
         if not 0.0 < self.time_s <= _TIME_MAX_S:
@@ -82,13 +87,21 @@ class ResponseTarget:
             raise ConfigurationError(f"a least success of {self.success_min:g}; use a number from 0 to 1")
         if self.policy not in POLICIES:
             raise ConfigurationError(f"the policy {self.policy!r}; use one of {', '.join(POLICIES)}")
+        if len(self.keep_first) > _KEEP_FIRST_MAX:
+            raise ConfigurationError(f"{len(self.keep_first)} filters to keep first; use {_KEEP_FIRST_MAX} at most")
+        for topic_filter in self.keep_first:
+            try:
+                validate_filter(topic_filter)
+            except TopicError as error:
+                raise ConfigurationError(f"to keep first: {error}") from None
 
     @property
     def text(self) -> str:
         """The target in words."""
         share = f"{100 * self.quantile:.4g} % within" if self.quantile else "a mean of"
         least = f", at least {100 * self.success_min:.4g} % delivered" if self.success_min else ""
-        return f"{share} {self.time_s:.4g} s{least}"
+        first = f", first {', '.join(self.keep_first)}" if self.keep_first else ""
+        return f"{share} {self.time_s:.4g} s{least}{first}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,26 +148,29 @@ def target_in(properties: Properties) -> ResponseTarget | Withdrawn | None:
     """Returns the target that the user properties of a SUBSCRIBE ask for, or withdraw; None if they say nothing of one.
 
     >>> target_in(Properties(user=(("surecast-response-mean-ms", "7000"), ("surecast-success-min", "0.6"))))
-    ResponseTarget(time_s=7.0, quantile=0.0, success_min=0.6, policy='best', is_required=False)
+    ResponseTarget(time_s=7.0, quantile=0.0, success_min=0.6, policy='best', is_required=False, keep_first=())
     >>> target_in(Properties(user=(("surecast-response-mean-ms", "soon"),)))
     Traceback (most recent call last):
         ...
     surecast.errors.ConfigurationError: surecast-response-mean-ms is 'soon'; use a number
     """
     given: dict[str, str] = {}
+    keep_first = tuple(value for name, value in properties.user if name == PREFIX + _KEEP_FIRST)
     for name, value in properties.user:
         if not name.startswith(PREFIX) or (key := name[len(PREFIX) :]) not in _NAMES:
             continue
         if given.setdefault(key, value) != value:
             raise ConfigurationError(f"{name} is {given[key]!r} and {value!r}; give it once")
     if not given:
+        if keep_first:
+            raise ConfigurationError(f"{PREFIX}{_KEEP_FIRST} needs a target beside it, such as {PREFIX}{_MEAN}")
         return None
     if given.get(_MEAN) == _NO_TARGET:
         return WITHDRAWN
-    return _target_of(given)
+    return _target_of(given, keep_first)
 
 
-def _target_of(given: dict[str, str]) -> ResponseTarget:
+def _target_of(given: dict[str, str], keep_first: tuple[str, ...]) -> ResponseTarget:
     if (_MEAN in given) == (_WITHIN in given):
         raise ConfigurationError(f"a target needs either {PREFIX}{_MEAN} or {PREFIX}{_WITHIN}, and not both")
     if (_WITHIN in given) != (_QUANTILE in given):
@@ -167,6 +183,7 @@ def _target_of(given: dict[str, str]) -> ResponseTarget:
         success_min=_number(given, _SUCCESS) if _SUCCESS in given else 0.0,
         policy=given.get(_POLICY, "best"),  # type: ignore[arg-type]  # it is checked there
         is_required=required == "1",
+        keep_first=keep_first,
     )
     if _QUANTILE not in given:
         return target

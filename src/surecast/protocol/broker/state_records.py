@@ -203,6 +203,7 @@ TARGET: Final = Layout(
     success_min=F64,
     policy=choice(POLICIES),
     is_required=BOOL,
+    keep_first=many(TEXT),
 )
 DECISION: Final = Layout(
     "decision",

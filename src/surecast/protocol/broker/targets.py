@@ -80,7 +80,7 @@ class Targets:
             if session.monitor is not None:
                 session.monitor.forget_rates(session.accounts.matched)
         elif state.target != target:
-            state.results = TargetResults()
+            state.results, state.importance = TargetResults(), None
         state.target, state.is_own = target, is_own
         self._ask(session, state, now)
         return state
