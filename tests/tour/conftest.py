@@ -6,12 +6,13 @@ import fcntl
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tour.processes import SURECAST, Begin
+from tests.tour.processes import Begin
 
 
 @pytest.fixture
@@ -39,16 +40,28 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
                 stream.close()
 
 
+WITHOUT_SPARK = """
+from surecast import tour
+from surecast.cli import main
+from surecast.tour import walk
+walk.why_no_spark = tour.why_no_spark = lambda: "the long tests have it"
+main()
+"""
+
+
 @pytest.fixture(scope="session")
 def quick_tour(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The whole quick tour as its command tells of it, taken once for all tests, whichever process runs them."""
+    """The quick tour as its command tells of it, taken once for all tests, whichever process runs them.
+
+    Without its stage Learn, which starts Spark and takes longer than all others together: a long test has that too.
+    """
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     told = root / "tour.json"
     with (root / "tour.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not told.exists():
-            command = (SURECAST, "demo", "--quick", "--out", str(root / "tour"), "--json")
+            command = (sys.executable, "-c", WITHOUT_SPARK, "demo", "--quick", "--out", str(root / "tour"), "--json")
             done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
             told.write_text(done.stdout or json.dumps({"ok": False, "error": done.stderr}), encoding="utf-8")
     found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))

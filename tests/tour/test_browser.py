@@ -59,7 +59,7 @@ def test_every_figure_is_drawn(opened: Any, tmp_path: Path, width: int, scheme: 
     page, said = opened(width, scheme)
     assert said == []
     found = page.evaluate(FIGURES)
-    assert len(found) >= 12  # of plan 3, predict 2, run 3, overlay 1, check 3; and what Spark learned
+    assert len(found) >= 12  # of plan 3, predict 2, run 3, overlay 1, check 3
     for name, wide, high, marks, alt in found:
         assert wide > 0.75 * min(width, 1000) - 60, name
         assert high > 150, name

@@ -20,10 +20,9 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="lo
 PAGE_BYTES_MAX = 6_500_000
 
 
-def test_the_whole_quick_tour(quick_tour: dict[str, Any]) -> None:
+def test_the_quick_tour(quick_tour: dict[str, Any]) -> None:
     stages = {one["name"]: one for one in quick_tour["stages"]}
-    without = why_no_spark()
-    states = {name: "skipped" if name == "learn" and without else "done" for name in stages}
+    states = {name: "skipped" if name == "learn" else "done" for name in stages}
     assert list(stages) == ["plan", "predict", "run", "learn", "overlay", "check"]
     assert {name: one["state"] for name, one in stages.items()} == states
     assert stages["check"]["figures"]["lost_although_acknowledged"] == 0
