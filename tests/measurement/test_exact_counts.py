@@ -151,7 +151,13 @@ async def until_equal(processes: OverlayProcesses, simulated: Simulated, what: s
     assert tables == simulated.tables(), what
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+# Each kind of table and each scheme every time, the other pairs with `make test-long`.
+QUICK = ("flooding", "peer-to-peer identity", "peer-to-peer covering", "hierarchical merging")
+
+
+@pytest.mark.parametrize(
+    "algorithm", [*QUICK, *(pytest.param(name, marks=pytest.mark.long) for name in ALGORITHMS if name not in QUICK)]
+)
 def test_messages_and_tables_of_brokers_that_run_are_those_of_the_simulation(algorithm: str, tmp_path: Path) -> None:
     scheme, _, name = algorithm.rpartition(" ")
     text = SMALL.replace("SCHEME", scheme or "peer-to-peer").replace("ALGORITHM", name)

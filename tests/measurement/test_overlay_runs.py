@@ -86,7 +86,7 @@ def test_without_failures_everything_arrives_once_and_tables_have_what_formulas_
     assert len(plan.events) > 60
 
 
-@pytest.mark.parametrize("freezes", [False, True])
+@pytest.mark.parametrize("freezes", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_a_broker_in_the_middle_that_fails_costs_nothing_under_bypass_with_buffering(freezes: bool) -> None:
     availability = "{each: {b-2: {mtbf: 4s, mttr: 3s}}}"
     plan, report = run(system_of("bypass-buffering", availability=availability), 10.0, freezes=freezes)
@@ -103,7 +103,7 @@ def test_a_broker_in_the_middle_that_fails_costs_nothing_under_bypass_with_buffe
     assert report.value("reliability", name="near") == 1.0
 
 
-@pytest.mark.parametrize("scheme", ["buffering", "bypass-buffering"])
+@pytest.mark.parametrize("scheme", ["bypass-buffering", pytest.param("buffering", marks=pytest.mark.long)])
 def test_no_event_is_lost_with_custody_where_none_can_expire_whatever_is_killed_and_cut(scheme: str) -> None:
     brokers = "b-1: {mtbf: 4.5s, mttr: 2s}, b-2: {mtbf: 4s, mttr: 2s}, b-4: {mtbf: 4.5s, mttr: 2s}"
     availability = f"{{each: {{{brokers}, b-1--b-3: {{mtbf: 2s, mttr: 1s}}}}}}"
@@ -248,7 +248,11 @@ def test_filter_classes_over_several_groups_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "routing", ["{scheme: hierarchical, algorithm: merging}", "{scheme: peer-to-peer, algorithm: covering}"]
+    "routing",
+    [
+        "{scheme: hierarchical, algorithm: merging}",
+        pytest.param("{scheme: peer-to-peer, algorithm: covering}", marks=pytest.mark.long),
+    ],
 )
 def test_every_event_of_a_filter_class_reaches_who_asks_for_it_over_several_brokers(routing: str) -> None:
     system = build(parse_text(CLASSES.replace("ROUTING", routing)))

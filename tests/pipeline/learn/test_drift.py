@@ -41,7 +41,7 @@ def test_a_drift_of_many_machines_is_found_and_none_where_there_is_none() -> Non
 def test_an_interval_with_drift_covers_the_next_half_and_without_it_does_not() -> None:
     rng = np.random.default_rng(2)
     inside = {True: 0, False: 0}
-    for _ in range(300):
+    for _ in range(150):
         mean_s = DAY * float(rng.lognormal(0.0, 0.5))
         later_s = mean_s * float(rng.lognormal(0.0, 0.5))
         times = UpDown.of(observed(rng, [mean_s], 100 * DAY))
@@ -50,8 +50,8 @@ def test_an_interval_with_drift_covers_the_next_half_and_without_it_does_not() -
         for drift in inside:
             low, high = widened(pair[0].mean_s, pair[0].low_s, pair[0].high_s, 0.5 if drift else 0.0)
             inside[drift] += low <= later_s <= high
-    assert inside[True] > 0.92 * 300
-    assert inside[False] < 0.6 * 300
+    assert inside[True] > 0.92 * 150
+    assert inside[False] < 0.6 * 150
 
 
 def test_a_trend_and_the_time_of_a_change_are_found() -> None:
