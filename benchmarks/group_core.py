@@ -22,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -110,14 +111,13 @@ class World:
         from surecast.broker.replica import make_node
         from surecast.protocol.group import GroupMachine
 
+        make_core: Any = getattr(group_run, "group_core", None) or vars(group_run)["_core"]  # of earlier versions
         limits = {"queue_messages": 1_000_000, "queue_size": "1GiB"}
         path = write_group(self.folder, 3, options={"sync": "none", "limits": limits})
         group = load_broker_group(path)
         for replica in group.replicas:
             settings = config_of(group, replica.id).settings
-            machine = GroupMachine(
-                replica.id, lambda authorise, settings=settings: group_run._core(settings, authorise, None)
-            )
+            machine = GroupMachine(replica.id, partial(_make_broker, make_core, settings))
             node = make_node(group, replica.id, machine)
             await node.start()
             server = group_server.GroupServer(node, machine, settings)
@@ -210,6 +210,10 @@ class World:
         for server in self.servers:
             server.stop()
             await server.node.stop()
+
+
+def _make_broker(make_core: Any, settings: Any, authorise: Any) -> Any:
+    return make_core(settings, authorise, None)
 
 
 def acknowledgements(stream: bytes) -> bytes:

@@ -127,7 +127,8 @@ def entry_head(
 ) -> bytes:
     """Returns what stands before a row of so many bytes, given as its table and the checksums of its values."""
     fields = struct.pack(f">IQII{len(checksums)}I", size, number, oldest, moved, *checksums)
-    return _ENTRY.pack(_mark(salt), size, number, oldest, moved, crc32(fields, crc32(table, salt)))
+    mark = (salt ^ _MARK).to_bytes(4, "big")  # as `_mark`, without calling it
+    return _ENTRY.pack(mark, size, number, oldest, moved, crc32(fields, crc32(table, salt)))
 
 
 def _mark(salt: int) -> bytes:

@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from zlib_ng.zlib_ng import crc32
 
@@ -63,7 +63,6 @@ __all__ = ["SegmentStore"]
 _SPARE: Final = "spare-"
 _SPARES_MAX: Final = 8
 _LOCK: Final = "lock"
-_COUNTS: Final = struct.Struct("<II")
 _STEP_FACTOR: Final = 4  # a commit that cleans goes through old bytes of so many times its own size,
 _STEP_BYTES: Final = 16 << 10  # and so many more
 _RETIRING_MAX: Final = 4  # files that wait for a sync before it is hurried
@@ -170,8 +169,12 @@ class SegmentStore:
         """
         changes = dict(operations)
         index = self._index
-        pairs = {key: value for key, value in changes.items() if value is not None}
-        deleted = [key for key in changes if key not in pairs and key in index] if len(pairs) < len(changes) else []
+        deleted: list[bytes] = []
+        if None in changes.values():
+            pairs = {key: value for key, value in changes.items() if value is not None}
+            deleted = [key for key in changes if key not in pairs and key in index]
+        else:
+            pairs = cast(dict[bytes, bytes], changes)
         if not pairs and not deleted:
             return
         if self._broken:
@@ -179,7 +182,7 @@ class SegmentStore:
         if (number := self._next - 1) != self._confirmed:
             self._settle(number, self._segments[self._last])
         if self._log_bytes > 2 * self._live_bytes + self._slack_bytes and self._oldest < self._last:
-            self._commit_cleaning(pairs, deleted, changes)
+            self._commit_cleaning(dict(pairs), deleted, changes)
         else:
             self._append(pairs, deleted, 0, self._oldest)
         for key in deleted:
@@ -294,12 +297,14 @@ class SegmentStore:
     def _append(self, pairs: dict[bytes, bytes], deleted: list[bytes], moved: int, oldest: int) -> None:
         """Writes one entry, makes it durable, and enters its pairs into the index."""
         keys = [*pairs, *deleted]
-        values = list(pairs.values())
-        sizes = list(map(len, values))
-        lengths = struct.pack(f"<{len(keys) + len(sizes)}I", *map(len, keys), *sizes)
-        table = _COUNTS.pack(len(pairs), len(deleted)) + lengths + b"".join(keys)
-        number, segment = self._current()
-        checksums = list(map(crc32, values))
+        values = [*pairs.values()]
+        sizes = [*map(len, values)]
+        counts = len(values), len(deleted)
+        table = struct.pack(f"<{2 + len(keys) + len(sizes)}I", *counts, *map(len, keys), *sizes) + b"".join(keys)
+        number = self._last
+        if not number or (segment := self._segments[number]).bytes >= self._segment_bytes:
+            number, segment = self._next_file()
+        checksums = [*map(crc32, values)]
         row_bytes = len(table) + sum(sizes)
         size = ENTRY_BYTES + row_bytes
         parts = [entry_head(self._next, oldest, moved, segment.salt, table, row_bytes, checksums), table, *values]
@@ -307,7 +312,13 @@ class SegmentStore:
             write_all(segment.file, parts, segment.bytes, size)
         except OSError as error:
             self._undo(segment, error)
-        self._enter(number, segment.bytes + ENTRY_BYTES + len(table), pairs, sizes, checksums)
+        index = self._index
+        at, base = segment.bytes + ENTRY_BYTES + len(table), number << SEGMENT_SHIFT
+        for key, bytes_, checksum in zip(pairs, sizes, checksums, strict=True):
+            former = index.get(key)
+            self._live_bytes += bytes_ + (len(key) + PAIR_BYTES if former is None else -(former & SIZE_MASK))
+            index[key] = base | checksum << CHECKSUM_SHIFT | at << SIZE_BITS | bytes_
+            at += bytes_
         segment.bytes += size
         self._log_bytes += size
         self._next += 1
@@ -322,23 +333,9 @@ class SegmentStore:
         cause = _CAUSES.get(error.errno or 0, f"{error.strerror}; nothing was committed: make room")
         raise StoreError(f"{segment.path}: {cause}") from error
 
-    def _enter(self, segment: int, at: int, pairs: dict[bytes, bytes], sizes: list[int], checksums: list[int]) -> None:
-        index = self._index
-        base = segment << SEGMENT_SHIFT
-        live_bytes = self._live_bytes
-        for key, size, checksum in zip(pairs, sizes, checksums, strict=True):
-            former = index.get(key)
-            live_bytes += size + (len(key) + PAIR_BYTES if former is None else -(former & SIZE_MASK))
-            index[key] = base | checksum << CHECKSUM_SHIFT | at << SIZE_BITS | size
-            at += size
-        self._live_bytes = live_bytes
-
-    def _current(self) -> tuple[int, Segment]:
-        """The file to write to, a new one where the last is full."""
-        number = self._last
-        if number and (last := self._segments[number]).bytes < self._segment_bytes:
-            return number, last
-        number += 1
+    def _next_file(self) -> tuple[int, Segment]:
+        """A new file to write to, as the last is full."""
+        number = self._last + 1
         self._segments[number] = self._begin(number)
         self._last = number
         self._log_bytes += HEAD_BYTES

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Final, cast
+from typing import Final
 
 from zlib_ng.zlib_ng import crc32
 
@@ -78,7 +78,7 @@ class FrameReader:
             if summed > size or crc32(data[begin : begin + summed], crc32(sizes)) != checksum:
                 raise PeerError(f"frame: {size} bytes do not have the checksum that was sent with them")
             if self.in_place and summed < size:
-                found.append(cast(bytes, memoryview(data)[begin : at + need]))
+                found.append(memoryview(data)[begin : at + need])  # type: ignore[arg-type]  # read like bytes
             else:
                 found.append(data[begin : at + need])
             at += need

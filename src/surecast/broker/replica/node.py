@@ -449,7 +449,7 @@ class ReplicaNode:
                 self._store()
             else:
                 self._stored(turn)
-            if turn.is_empty and replica.applied == before:
+            if replica.applied == before and turn.is_empty:
                 break
         if self._has_answered:  # clients hear first: what is left to say decides nothing for them
             self._has_answered = False
@@ -605,7 +605,10 @@ class ReplicaNode:
                 self.give_up(error)
                 return
         if not self._planned and self.replica.has_more:
-            self.plan_turn()
+            if self.replica.leader.leads:
+                self.plan_turn()  # after what clients sent meanwhile: it goes into the next proposal
+            else:
+                self._run_turn()  # the leader waits for its vote
 
     def met(self, sender: int) -> None:
         """Another replica has connected anew: it may have been down, which says nothing about how slow it is."""

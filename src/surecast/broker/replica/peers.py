@@ -29,6 +29,7 @@ _BOOK: Final = b"B"
 _UNORDERED: Final = b"S"
 _BESIDE_THE_PROTOCOL: Final = frozenset(_BOOK + _UNORDERED)
 _FRAME_BYTES_MAX: Final = 1 << 30
+_ENCODED_MAX: Final = 64
 
 
 class PeerListener(Protocol):
@@ -78,6 +79,7 @@ class Peers:
         self._links: dict[int, PeerLink] = {}
         self._connections: dict[int, AcceptedConnection] = {}
         self._whys: dict[int, str] = {}
+        self._encoded: dict[int, tuple[Message, bytes, bytes]] = {}  # the last proposals by identity, in two parts
         self._servers: list[asyncio.Server] = []
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -131,16 +133,21 @@ class Peers:
 
     def post(self, messages: list[tuple[int, Message]]) -> None:
         """Puts messages into the next write of each link."""
-        last: Message | None = None
-        head = value = b""
+        encoded = self._encoded
         for to, message in messages:
             link = self._links.get(to)
             if link is None or not link.is_up:
                 continue
-            if message is not last:  # a proposal goes to all, and is encoded once
-                last, (head, value) = message, encode_parts(message)
-                head = begin_frame(head, len(value))
+            if (known := encoded.get(id(message))) is not None:
+                link.post(known[1], known[2])
+                continue
+            head, value = encode_parts(message)
+            head = begin_frame(head, len(value))
             link.post(head, value)
+            if value:  # a proposal goes to all, to some of them later, and is encoded once
+                if len(encoded) >= _ENCODED_MAX:
+                    encoded.clear()
+                encoded[id(message)] = message, head, value
 
     def post_unordered(self, contents: list[bytes]) -> None:
         """Puts what the protocol does not know of into the next write of every link that is up."""
@@ -313,8 +320,10 @@ class Peers:
         sender = connection.hello.number
         if self._is_closed or self._connections.get(sender) is not connection:
             return
-        if not _BESIDE_THE_PROTOCOL.isdisjoint([content[0] for content in frames if content]):
-            frames = self._take_beside_the_protocol(frames)
+        for content in frames:
+            if content and content[0] in _BESIDE_THE_PROTOCOL:
+                frames = self._take_beside_the_protocol(frames)
+                break
         self._listener.received(sender, frames, connection.hello.start)
 
     def _take_beside_the_protocol(self, frames: list[bytes]) -> list[bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -484,5 +483,4 @@ class BrokerCore:
 
     def next_timer(self) -> float:
         """When `tick` should be called next; infinite if nothing is planned."""
-        at = self.timers.next_at
-        return math.inf if at is None else at
+        return self.timers.next_at()

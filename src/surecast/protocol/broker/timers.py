@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from math import inf
 from typing import Final
 
 __all__ = ["Timers"]
@@ -21,7 +22,7 @@ class Timers:
     >>> timers.add(5.0, "will", "ann")
     >>> timers.add(2.0, "session", "bob")
     >>> timers.add(9.0, "session", "bob")
-    >>> timers.next_at, list(timers.due(3.0)), timers.next_at
+    >>> timers.next_at(), list(timers.due(3.0)), timers.next_at()
     (2.0, [('session', 'bob')], 5.0)
     """
 
@@ -48,10 +49,9 @@ class Timers:
         if self._planned.pop((kind, key), None) is not None:
             self._tidy()
 
-    @property
-    def next_at(self) -> float | None:
-        """When the first one is, or one that was taken back."""
-        return self._heap[0][0] if self._heap else None
+    def next_at(self) -> float:
+        """When the first one is, or one that was taken back; infinite where there is none."""
+        return self._heap[0][0] if self._heap else inf
 
     def entries(self) -> list[tuple[float, int, str, str | int, bool]]:
         """All of them in order: time, number, kind, key, and whether it is not one that was taken back."""

@@ -210,7 +210,7 @@ class GroupMachine:
             self.overlay.begin_command(now)
         elif self._make_overlay is not None:
             self._begin_overlay(self._make_overlay, now)
-        if broker.next_timer() <= now:
+        if broker.timers.next_at() <= now:
             broker.tick(now)
         if self.moves.queues and self.moves.next_at <= now:
             self.moves.due(now)
@@ -337,26 +337,24 @@ class GroupMachine:
                 self._run_decoded(source, decoded, now)
                 self.port.carried_out()
                 return
+        get = source.connections.get
         handlers, at = self._handlers, begin + HEAD.size
         while at < end:
             kind, number, size = ITEM.unpack_from(data, at)
             if kind == _BATCH:
-                sent, at = read_batch(data, at)
-                self._take(source, sent, now)
+                (batch, numbers, counts), at = read_batch(data, at)
+                self.broker.handle_batches(batch, [*map(get, numbers)], counts, now)
                 continue
             at += ITEM.size
             handlers[kind](source, number, data[at : at + size], now)
             at += size
 
-    def _take(self, source: _Source, sent: SentBatch, now: float) -> None:
-        connections = [*map(source.connections.get, sent.numbers)]
-        self.broker.handle_batches(sent.batch, connections, sent.counts, now)
-
     def _run_decoded(self, source: _Source, decoded: Decoded, now: float) -> None:
         broker, connections = self.broker, source.connections
         for item in decoded:
             if isinstance(item, SentBatch):
-                self._take(source, item, now)
+                batch, numbers, counts = item
+                broker.handle_batches(batch, [*map(connections.get, numbers)], counts, now)
                 continue
             kind, number, data, packets = item
             if not isinstance(packets, list):

@@ -44,7 +44,7 @@ class Election:
         self.ballot = 0
         self.granted_by: set[int] = set()
         self._deadline_s: float | None = 0.0
-        self._rested: tuple[float, float, int, int, tuple[int, ...]] = (0.0, 0.0, 0, 0, ())
+        self._rested_s = self._patience_s = 0.0
         self._wait_for: tuple[int, tuple[int, ...]] = (-1, ())
         self._wait_s = 0.0
 
@@ -52,22 +52,21 @@ class Election:
         """A leader was heard of, or this replica asked for pre-votes: wait anew."""
         node = self.node
         detector = node.detector
-        patience_s = detector.patience_s(node.leader_id, node.now) if detector.silences else detector.suspect_s
-        self._rested = (node.now, patience_s, self.attempt, self.questions, node.membership.ids())
-        self._deadline_s = None
+        self._rested_s, self._deadline_s = node.now, None
+        self._patience_s = detector.patience_s(node.leader_id, node.now) if detector.silences else detector.suspect_s
 
     @property
     def deadline_s(self) -> float:
         """The time at which this replica does something, unless it rests again. Nothing is computed before it is asked
         for: this replica rests at every proposal."""
         if self._deadline_s is None:
-            rested_s, patience_s, attempt, questions, ids = self._rested
+            questions, ids = self.questions, self.node.membership.ids()
             if ids is not self._wait_for[1] or questions != self._wait_for[0]:
                 self._wait_for, self._wait_s = (questions, ids), self._wait(ids, questions)
-            wait_s = self._wait_s + patience_s
-            if attempt > 1:  # at some length an election has the time that disks and links need for it
-                wait_s *= 1 << min(attempt - 1, _DOUBLINGS_MAX)
-            self._deadline_s = rested_s + wait_s
+            wait_s = self._wait_s + self._patience_s
+            if self.attempt > 1:  # at some length an election has the time that disks and links need for it
+                wait_s *= 1 << min(self.attempt - 1, _DOUBLINGS_MAX)
+            self._deadline_s = self._rested_s + wait_s
         return self._deadline_s
 
     def campaign(self) -> None:

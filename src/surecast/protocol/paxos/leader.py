@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from enum import Enum
 
 from surecast.protocol.paxos.log_values import NOOP, Segment, join_segments
@@ -71,7 +72,7 @@ class Leader(Pacing):
         self.queue_bytes = 0
         self._flushes = False
         self._deciding = set()
-        self._lazy = []
+        self.lazy = []
 
     def on_promise(self, sender: int, message: Promise) -> None:
         """Collects phase 1b."""
@@ -127,6 +128,11 @@ class Leader(Pacing):
         self.queue_bytes -= size
         return segments
 
+    @property
+    def is_bound(self) -> bool:
+        """Returns whether instances follow that are not for what waits: of an earlier ballot, or to end a change."""
+        return self.constrained > self.node.applied or len(self.node.membership.configurations) > 1
+
     def pump(self, stamp_us: int | None, fast: bool) -> None:
         """Proposes what can be proposed: first what earlier ballots may have chosen, then what waits.
 
@@ -174,21 +180,21 @@ class Leader(Pacing):
         chosen = node.applied
         while chosen + 1 in self.decided:
             chosen += 1
-        message = Accept(self.ballot, slot, chosen, value)
-        for replica in node.membership.at(slot).ids:
-            if replica != node.id:
-                self._send_accept(replica, message)
+        self._send_accept(Accept(self.ballot, slot, chosen, value), {node.id})
         node.acceptor.accept(self.ballot, slot, value)
         node.acknowledge(self.ballot, slot)
         self.notified = max(self.notified, chosen)
 
-    def _send_accept(self, replica: int, message: Accept) -> None:
-        """Sends a proposal unless the replica is too far behind: then it has to catch up first."""
-        known = self.peers_applied.get(replica, message.slot)
-        if message.slot - known > self.node.settings.vote_window:
-            self.node.count("proposals held back from a slow replica")
-        else:
-            self._send_or_delay(replica, message, len(message.value))
+    def _send_accept(self, message: Accept, without: Container[int]) -> None:
+        """Sends a proposal to all who vote but some, and those too far behind: they have to catch up first."""
+        slot, size, known = message.slot, len(message.value), self.peers_applied
+        for replica in self.node.membership.at(slot).ids:
+            if replica in without:
+                continue
+            if slot - known.get(replica, slot) > self.node.settings.vote_window:
+                self.node.count("proposals held back from a slow replica")
+            else:
+                self._send_or_delay(replica, message, size)
 
     def on_accepted(self, sender: int, message: Accepted) -> None:
         """Counts phase 2b: a value with a majority is chosen."""
@@ -249,7 +255,4 @@ class Leader(Pacing):
             if node.now - instance.sent_s < node.settings.resend_s:
                 continue
             instance.sent_s = node.now
-            message = Accept(self.ballot, slot, node.applied, instance.value)
-            for replica in node.membership.at(slot).ids:
-                if replica not in instance.acks and replica != node.id:
-                    self._send_accept(replica, message)
+            self._send_accept(Accept(self.ballot, slot, node.applied, instance.value), {*instance.acks, node.id})

@@ -26,7 +26,7 @@ __all__ = [
     "Request",
     "Segment",
     "check_requests",
-    "check_segment",
+    "check_segments",
     "check_value",
     "join_segments",
     "make_segment",
@@ -162,14 +162,18 @@ def check_requests(data: bytes, at: int = 0, size: int | None = None) -> None:
         raise PeerError("paxos requests: the sizes of the commands do not add up to the piece")
 
 
-def check_segment(data: bytes, at: int) -> int:
-    """Where the segment at `at` ends; PeerError where there is none."""
-    begin = at + SEGMENT.size
-    if begin > len(data):
-        raise PeerError("paxos value: its last segment is cut off")
-    size = int(SEGMENT.unpack_from(data, at)[2])
-    check_requests(data, begin, size)
-    return begin + size
+def check_segments(data: bytes, at: int = 0) -> int:
+    """How many segments stand from `at` on, to the end; PeerError where one is not whole."""
+    count, end, head = 0, len(data), SEGMENT.size
+    while at < end:
+        begin = at + head
+        if begin > end:
+            raise PeerError("paxos value: its last segment is cut off")
+        _, _, size = SEGMENT.unpack_from(data, at)
+        check_requests(data, begin, size)
+        at = begin + size
+        count += 1
+    return count
 
 
 def check_value(value: bytes) -> None:
@@ -177,6 +181,4 @@ def check_value(value: bytes) -> None:
     if value != NOOP:
         if len(value) < _STAMP.size:
             raise PeerError("paxos value: shorter than its time stamp")
-        at, end = _STAMP.size, len(value)
-        while at < end:
-            at = check_segment(value, at)
+        check_segments(value, _STAMP.size)

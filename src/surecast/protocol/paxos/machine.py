@@ -100,7 +100,8 @@ class Machine:
         context = self.context
         context.slot = slot
         # Whoever proposed may have had a slow clock; the time of the log never goes back.
-        context.time_us = max(context.time_us, stamp_of(value))
+        if value and (stamp_us := stamp_of(value)) > context.time_us:
+            context.time_us = stamp_us
         done: list[tuple[int, int, list[Answer] | None]] = []
         at, end = STAMP_BYTES, len(value)
         while at < end:  # as `segments_of`, without a generator
@@ -186,8 +187,13 @@ class Machine:
     def cached(self, segment: Segment) -> list[Answer] | None:
         """The answers to the requests of a segment that were all applied before; None as soon as one may be new."""
         answers: list[Answer] = []
-        for client, sequence, _ in names_of(segment.pieces[0], SEGMENT.size):
-            session = self.cache.sessions.get(client)
+        sessions, data = self.cache.sessions, segment.pieces[0]
+        if len(data) > SEGMENT.size + COUNT.size:
+            client, sequence, _ = REQUEST.unpack_from(data, SEGMENT.size + COUNT.size)
+            if (session := sessions.get(client)) is None or sequence > session.highest:
+                return None  # most are new
+        for client, sequence, _ in names_of(data, SEGMENT.size):
+            session = sessions.get(client)
             reply = None if session is None else session.replies.get(sequence)
             if session is None or (reply is None and sequence > session.floor):
                 return None

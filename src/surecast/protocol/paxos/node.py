@@ -238,9 +238,7 @@ class Node:
         """
         ballot, upto = self.hint
         voted = self.acceptor.votes.get(slot)
-        if slot <= upto and voted is not None and voted[0] == classic(ballot):
-            return voted[1]
-        return None
+        return voted[1] if slot <= upto and voted is not None and voted[0] == classic(ballot) else None
 
     def leader_alive(self) -> bool:
         """Whether a leader was heard of lately."""

@@ -73,7 +73,7 @@ class Pacing:
         self._store_s = 0.0
         self._urgent_until_s: dict[int, float] = {}
         self._deciding: set[int] = set()
-        self._lazy: list[tuple[int, Accept | Chosen]] = []
+        self.lazy: list[tuple[int, Accept | Chosen]] = []
         self._lazy_since_s = 0.0
         self._lazy_bytes = 0
 
@@ -154,7 +154,7 @@ class Pacing:
         first_s = self.commit_notification_at() if self.notified < self.node.applied else None
         if self.queue and (at_s := self.proposes_at()) is not None and (first_s is None or at_s < first_s):
             first_s = at_s
-        if self._lazy and (at_s := self.lazy_due_at()) is not None and (first_s is None or at_s < first_s):
+        if self.lazy and (at_s := self.lazy_due_at()) is not None and (first_s is None or at_s < first_s):
             first_s = at_s
         return first_s
 
@@ -178,17 +178,17 @@ class Pacing:
         return self._urgent_until_s.get(replica, 0.0) <= self.node.now
 
     def _send_or_delay(self, replica: int, message: Accept | Chosen, size: int) -> None:
-        if not self._is_lazy(replica):
+        if replica in self._deciding or not self._is_lazy(replica):
             self.node.send(replica, message)
             return
-        if not self._lazy:
+        if not self.lazy:
             self._lazy_since_s, self._lazy_bytes = self.node.now, 0
-        self._lazy.append((replica, message))
+        self.lazy.append((replica, message))
         self._lazy_bytes += size
 
     def lazy_due_at(self) -> float | None:
         """Returns when the delayed messages are due; None where there are none."""
-        if not self._lazy:
+        if not self.lazy:
             return None
         settings = self.node.settings
         return (
@@ -197,6 +197,6 @@ class Pacing:
 
     def send_lazy(self) -> None:
         """Sends the delayed messages."""
-        lazy, self._lazy = self._lazy, []
+        lazy, self.lazy = self.lazy, []
         for replica, message in lazy:
             self.node.send(replica, message)

@@ -226,7 +226,8 @@ class Participant(ReplicaView):
             self.election.rest()
 
     def _on_accept(self, sender: int, message: m.Accept) -> None:
-        self.aim(message.applied, sender)
+        if message.applied > self.target:
+            self.aim(message.applied, sender)
         if owner_of(message.ballot) == sender and (not self.voting or self._vote(sender, message)):
             self._follow(sender, message.ballot)
             self.hear_chosen(message.ballot, message.applied)

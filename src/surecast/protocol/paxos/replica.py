@@ -213,7 +213,7 @@ class Replica(Participant):
         self.now = now
         self.started = True
         if self._own:
-            for turn in sorted(turn for turn in self._own if turn <= number):
+            for turn in [turn for turn in self._own if turn <= number]:  # in their order
                 for message in self._own.pop(turn):
                     self._handlers[type(message)](self.id, message)
             self._unsettled = True
@@ -262,15 +262,14 @@ class Replica(Participant):
         if self.submissions.fresh:
             self._dispatch()
         leader = self.leader
-        leads = leader.leads
-        if leads and self._unsettled and leader.queue:
-            self._lead()
-        if self._unsettled and not self.acks:
-            self._settle()
-            leads = leader.leads
-            if self.submissions.fresh:
-                self._dispatch()
-        if leads:
+        if self._unsettled:
+            if leader.queue and leader.leads:
+                self._lead()
+            if not self.acks:
+                self._settle()
+                if self.submissions.fresh:
+                    self._dispatch()
+        if leader.leads:
             self._lead()
         if self.acks:
             self.flush_acks()
@@ -323,50 +322,54 @@ class Replica(Participant):
 
     def _lead(self) -> None:
         leader = self.leader
-        stamp_us = self.clocks.time_us(self.machine.context.time_us, self.now)
-        fast = self.is_fast and self.coordinator.is_open()
-        while fast and leader.queue and stamp_us is not None and (slot := self.track.free_slot()):
-            self._on_propose(self.id, self.track.propose(slot, leader.take_batch(), stamp_us))
-        leader.pump(stamp_us, fast)
-        if self.is_fast:
-            last = self.coordinator.last
-            self.coordinator.settle()
-            self.coordinator.extend()
-            if self.coordinator.last > last:
-                leader.notified = -1
-        if (notifies_s := leader.commit_notification_at()) is not None and notifies_s <= self.now:
+        stamp_us = self.clocks.time_us(self.machine.context.time_us, self.now)  # it notes when the log's time changed
+        if leader.queue or self.is_fast or leader.is_bound:
+            fast = self.is_fast and self._lead_fast(stamp_us)
+            leader.pump(stamp_us, fast)
+            if self.is_fast:
+                last = self.coordinator.last
+                self.coordinator.settle()
+                self.coordinator.extend()
+                if self.coordinator.last > last:
+                    leader.notified = -1
+        if (
+            leader.notified < self.applied
+            and (notifies_s := leader.commit_notification_at()) is not None
+            and notifies_s <= self.now
+        ):
             leader.notify_commit(m.Chosen(leader.ballot, self.applied, self.coordinator.first, self.coordinator.last))
-        if (lazy_due_s := leader.lazy_due_at()) is not None and lazy_due_s <= self.now:
+        if leader.lazy and (lazy_due_s := leader.lazy_due_at()) is not None and lazy_due_s <= self.now:
             leader.send_lazy()
 
-    def _settle(self) -> None:
-        """Applies whatever is known to be chosen, and leads where enough have promised."""
-        self._unsettled = False
-        self._learn()
-        if self.leader.stage is Stage.PREPARING and self.leader.try_to_lead():
-            self.election.attempt = self.election.questions = 0
-            self.coordinator.reset()
-            self._follow(self.id, self.leader.ballot)
+    def _lead_fast(self, stamp_us: int | None) -> bool:
+        """Proposes in open instances; returns whether others may be proposed in too."""
+        if not self.coordinator.is_open():
+            return False
+        while self.leader.queue and stamp_us is not None and (slot := self.track.free_slot()):
+            self._on_propose(self.id, self.track.propose(slot, self.leader.take_batch(), stamp_us))
+        return True
 
-    def _learn(self) -> None:
-        """Applies whatever is known to be chosen, in order; a blank replica has nothing to begin with."""
-        if self.blank:
-            return
+    def _settle(self) -> None:
+        """Applies whatever is known to be chosen, in order, and leads where enough have promised."""
+        self._unsettled = False
         slot = before = self.applied + 1
         digests = self.track.digests
-        while (slot <= self.hint[1] or self.chosen or digests) and (value := self._known(slot)) is not None:
+        while not self.blank:  # one that is blank has nothing to begin with
+            value = self.chosen.get(slot)
+            if value is None and slot <= self.hint[1]:
+                value = self.told(slot)
+            if value is None and slot in digests:
+                value = self._won(slot)
+            if value is None:
+                break
             self._apply(slot, value)
             slot += 1
         if slot != before:
             self.snapshots.advance()
-
-    def _known(self, slot: int) -> bytes | None:
-        value = self.chosen.get(slot)
-        if value is None:
-            value = self.told(slot)
-        if value is None and slot in self.track.digests:
-            value = self._won(slot)
-        return value
+        if self.leader.stage is Stage.PREPARING and self.leader.try_to_lead():
+            self.election.attempt = self.election.questions = 0
+            self.coordinator.reset()
+            self._follow(self.id, self.leader.ballot)
 
     def _won(self, slot: int) -> bytes | None:
         """The value with a fast quorum of votes, where it is at hand."""

@@ -16,7 +16,7 @@ from zlib_ng.zlib_ng import crc32
 from surecast.errors import PeerError
 from surecast.protocol.paxos import paxos_messages as m
 from surecast.protocol.paxos.incarnations import STARTS_KEPT, Reason
-from surecast.protocol.paxos.log_values import check_segment, check_value
+from surecast.protocol.paxos.log_values import check_segments, check_value
 
 __all__ = ["VERSION", "decode", "encode", "encode_parts"]
 
@@ -80,30 +80,26 @@ def encode(message: m.Message) -> bytes:
 def encode_parts(message: m.Message) -> tuple[bytes, bytes]:
     """A message as two parts: what the shell has to sum, and the value of a proposal, which is large and summed."""
     number = _NUMBER_OF[type(message)]
-    form = _FORMS[number]
-    if form.tail == "checked":
-        fields = form.fields(message)
-        value = fields[-1]
-        return form.layout.pack(VERSION, number, *fields[:-1], crc32(value)), value
-    return _encode(form, number, form.fields(message)), b""
-
-
-def _encode(form: _Form, number: int, fields: tuple[Any, ...]) -> bytes:
-    if not form.tail:
-        return form.layout.pack(VERSION, number, *fields)
+    _, layout, get, kind = _FORMS[number]
+    fields = get(message)
+    if not kind:
+        return layout.pack(VERSION, number, *fields), b""
     tail = fields[-1]
-    head = form.layout.pack(VERSION, number, *fields[:-1])
-    if form.tail == "bytes":
-        return head + bytes(tail)
-    if form.tail == "optional":
-        return head + (b"\0" if tail is None else b"\1" + bytes(tail))
-    if form.tail == "numbers":
-        return head + struct.pack(f">{len(tail)}Q", *tail)
-    if form.tail == "pieces":
-        return head + b"".join([part for piece in tail for part in (len(piece).to_bytes(4, "big"), piece)])
-    return head + b"".join(
-        [part for slot, ballot, value in tail for part in (_VOTE.pack(slot, ballot, len(value)), value)]
-    )
+    if kind == "checked":
+        return layout.pack(VERSION, number, *fields[:-1], crc32(tail)), tail
+    return layout.pack(VERSION, number, *fields[:-1]) + _encode_tail(kind, tail), b""
+
+
+def _encode_tail(kind: _Tail, tail: Any) -> bytes:
+    if kind == "numbers":
+        return struct.pack(f">{len(tail)}Q", *tail)
+    if kind == "bytes":
+        return bytes(tail)
+    if kind == "optional":
+        return b"\0" if tail is None else b"\1" + bytes(tail)
+    if kind == "pieces":
+        return b"".join([part for piece in tail for part in (len(piece).to_bytes(4, "big"), piece)])
+    return b"".join([part for slot, ballot, value in tail for part in (_VOTE.pack(slot, ballot, len(value)), value)])
 
 
 def decode(data: bytes | memoryview) -> m.Message:
@@ -114,31 +110,29 @@ def decode(data: bytes | memoryview) -> m.Message:
     """
     if len(data) < 2 or data[0] != VERSION or data[1] >= len(_FORMS):
         raise PeerError(f"paxos message: {bytes(data[:2])!r} is no version {VERSION} and known kind")
-    form = _FORMS[data[1]]
-    size = form.layout.size
-    if len(data) < size or (not form.tail and len(data) != size):
-        raise PeerError(f"paxos message: a {form.kind.__name__} has {size} bytes or more, not {len(data)}")
-    if form.tail == "checked":
-        numbers = form.layout.unpack_from(data)
+    kind, layout, _, tail = _FORMS[data[1]]
+    size = layout.size
+    if len(data) < size or (not tail and len(data) != size):
+        raise PeerError(f"paxos message: a {kind.__name__} has {size} bytes or more, not {len(data)}")
+    fields = layout.unpack_from(data)
+    if tail == "checked":
         value = bytes(data[size:])
-        if crc32(value) != numbers[-1]:
+        if crc32(value) != fields[-1]:
             raise PeerError("paxos message: a value does not have the checksum that was sent with it")
         check_value(value)  # a damaged one must not reach a vote
-        return form.kind(*numbers[2:-1], value)  # type: ignore[call-arg]
-    data = bytes(data)
-    fields = form.layout.unpack_from(data)[2:]
+        return kind(*fields[2:-1], value)  # type: ignore[call-arg]
+    if not tail:
+        return kind(*fields[2:])
     try:
-        message = form.kind(*fields, *_tail(form.tail, data, size))
-        if form.kind in _CHECKED:
+        message = kind(*fields[2:], *_tail(tail, bytes(data), size))
+        if kind in _CHECKED:
             _check(message)
     except struct.error as error:
-        raise PeerError(f"paxos message: a {form.kind.__name__} is cut off: {error}") from error
+        raise PeerError(f"paxos message: a {kind.__name__} is cut off: {error}") from error
     return message
 
 
 def _tail(kind: _Tail, data: bytes, at: int) -> list[object]:
-    if not kind:
-        return []
     if kind == "bytes":
         return [data[at:]]
     if kind == "optional":
@@ -171,5 +165,5 @@ def _check(message: m.Message) -> None:
         raise PeerError(f"paxos message: reason {message.reason} for a refusal is not known")
     if isinstance(message, m.Forward):
         for segment in message.segments:
-            if check_segment(segment, 0) != len(segment):
-                raise PeerError("paxos message: a segment is followed by something else")
+            if check_segments(segment) != 1:
+                raise PeerError("paxos message: a request is forwarded in one segment, and none is empty")

@@ -165,5 +165,5 @@ MUTATIONS = {
         unless(Reason.LOST_PROMISE, Reason.LOST_VOTE), "multi", 3, 204, mode="forgetful"
     ),
     "empty stores found anew": Mutation(empty_stores_found_anew, "multi", 3, 1, mode="forgetful"),
-    "nobody waits for admission": Mutation(nobody_waits_for_admission, "multi", 3, 2, mode="forgetful"),
+    "nobody waits for admission": Mutation(nobody_waits_for_admission, "multi", 3, 16, mode="forgetful"),
 }

@@ -34,7 +34,7 @@ def test_what_is_held_back_goes_in_time(drift: float, monkeypatch: pytest.Monkey
     release = Leader.send_lazy
 
     def watch(self: Leader) -> None:
-        if self._lazy:
+        if self.lazy:
             held_s.append(self.node.now - self._lazy_since_s)
         release(self)
 
@@ -47,7 +47,7 @@ def test_what_is_held_back_goes_in_time(drift: float, monkeypatch: pytest.Monkey
 
 
 def test_nothing_is_held_back_for_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Leader, "send_lazy", lambda self: pytest.fail("nothing waits") if self._lazy else None)
+    monkeypatch.setattr(Leader, "send_lazy", lambda self: pytest.fail("nothing waits") if self.lazy else None)
     FaultyGroup(calm(lazy_delay=0.0)).run()
 
 
