@@ -22,6 +22,9 @@ from surecast.protocol.overlay_broker import LinkConnection, OverlayBroker
 from surecast.protocol.paxos import Context
 
 
+SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
+
+
 class Site:
     """One replica: its copy of the state, and the connections that it has."""
 
@@ -368,16 +371,22 @@ class EndToEndGroupWorld(GroupWorld):
 
 
 def seed_problems(
-    seed: str,
-    scheme: str,
-    kind: type[GroupWorld] = GroupWorld,
-    *,
-    steps: int = 250,
-    machine: type[GroupMachine] = GroupMachine,
+    seed: str, scheme: str, kind: type[GroupWorld] = GroupWorld, *, machine: type[GroupMachine] = GroupMachine
 ) -> list[str]:
-    """Returns what goes wrong in the world of a seed: first under faults (safety), then when all is repaired
-    (liveness)."""
-    world = kind(Random(seed), scheme, machine=machine)
+    """Returns what goes wrong in the world of a seed."""
+    return problems_of(kind(Random(seed), scheme, machine=machine), scheme)
+
+
+def run_group_seed(number: int, steps: int, kind: type[GroupWorld]) -> tuple[str, list[str], GroupWorld]:
+    """Returns what a numbered seed is, what goes wrong in its world, and the world."""
+    scheme = SCHEMES[number % len(SCHEMES)]
+    world = kind(Random(f"{kind.__name__} {number}"), scheme)
+    what = f"seed {number}: {scheme}, {len(world.plan.brokers)} brokers, group {world.GROUP}, {steps} steps"
+    return what, problems_of(world, scheme, steps), world
+
+
+def problems_of(world: GroupWorld, scheme: str, steps: int = 250) -> list[str]:
+    """Returns what goes wrong in a world: first under faults (safety), then when all is repaired (liveness)."""
     for _ in range(steps):
         world.step()
         if problems := world.problems(scheme) + world.diverged():

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.protocol.overlay_broker.broker_world import Subscriber
 from tests.protocol.overlay_broker.group_in_overlay import (
+    SCHEMES,
     EndToEndGroupWorld,
     GroupWorld,
     MiddleGroupWorld,
@@ -22,8 +23,6 @@ from surecast.protocol.link import LinkAck, NumberedFrame
 from surecast.protocol.mqtt import V5
 from surecast.protocol.overlay.link_codec import FrameReader
 from surecast.protocol.overlay_broker import OverlayBroker
-
-SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -85,6 +84,13 @@ def outcome(machine: type[GroupMachine] = GroupMachine) -> bool:
 
 def is_sound(seed: int, machine: type[GroupMachine]) -> bool:
     return not seed_problems(f"group buffering {seed}", "buffering", machine=machine)
+
+
+def test_custody_that_a_group_in_the_middle_loses_is_noticed() -> None:
+    assert any(
+        seed_problems(f"middle {seed}", "buffering", MiddleGroupWorld, machine=LosesCustodyWithASnapshot)
+        for seed in range(10)
+    )
 
 
 @pytest.mark.parametrize("machine", [LosesCustodyWithASnapshot, HasAnIncarnationOfItsOwn])
