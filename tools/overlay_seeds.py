@@ -7,9 +7,9 @@ stores are full. A failure prints its options and what was wrong; the exit code 
 one of them again.
 
 With `--group` the broker in the middle is a group of replicas that die, lag, are cut off, take snapshots of each other
-and lead in turn, with real MQTT packets and all five schemes in turn. Under faults nothing may come twice or to somebody
-who did not ask for it, and replicas may not diverge (safety); when all is repaired, what was acknowledged in custody has
-arrived, and all replicas have the same state as one that goes through the whole log (liveness).
+and lead in turn, with real MQTT packets and all five schemes in turn. Under faults nothing may come twice or to
+somebody who did not ask for it, and replicas may not diverge (safety); when all is repaired, what was acknowledged in
+custody has arrived, and all replicas have the same state as one that goes through the whole log (liveness).
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ class _Stream:
         return await self._reader.read(_READ_BYTES)
 
     async def write(self, data: bytes) -> None:
+        if self._writer.is_closing():  # asyncio would drop the data, and uvloop raise an error of its own
+            raise ConnectionResetError("it is closed")
         self._writer.write(data)
         await self._writer.drain()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -155,3 +156,32 @@ def announced(overlay: LocalOverlay, broker: str, neighbour: str) -> list[str]:
 def is_up(overlay: LocalOverlay, broker: str, neighbour: str) -> bool:
     """Returns whether a broker has a link to a neighbour."""
     return any(link["is_up"] for link in overlay.ask(broker, "/links")["links"] if link["neighbour"] == neighbour)
+
+
+def openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=PATIENCE_S)
+
+
+def authority(folder: Path, name: str = "ca") -> None:
+    folder.mkdir(exist_ok=True)
+    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
+    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj",
+            f"/CN={name}", "-keyout", key, "-out", certificate)  # fmt: skip
+
+
+def certificate(folder: Path, file: str, name: str, ca: str = "ca") -> None:
+    """Makes `FILE.pem` and `FILE.key` with a name, signed by an authority of the folder."""
+    request = folder / f"{file}.csr"
+    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
+            "-keyout", folder / f"{file}.key", "-out", request)  # fmt: skip
+    openssl("x509", "-req", "-days", "30", "-in", request, "-CA", folder / f"{ca}.pem", "-CAkey", folder / f"{ca}.key",
+            "-CAcreateserial", "-out", folder / f"{file}.pem")  # fmt: skip
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    folder = tmp_path / "certs"
+    authority(folder)
+    for name in ("b1", "b2", "b3"):
+        certificate(folder, name, name)
+    return folder

@@ -6,13 +6,12 @@ import random
 import shutil
 import signal
 import socket
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.overlay.conftest import Clients, announced, is_up, plan_for, until
+from tests.broker.overlay.conftest import Clients, announced, authority, certificate, is_up, plan_for, until
 from tests.patience import PATIENCE_S
 
 from surecast.broker.overlay.local_overlay import LocalOverlay
@@ -22,26 +21,6 @@ from surecast.broker.replica.frames import frame
 Start = Callable[..., tuple[LocalOverlay, Clients]]
 PAIR = (("b1", "b2"),)
 CHAIN = (("b1", "b2"), ("b2", "b3"))
-
-
-def openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=PATIENCE_S)
-
-
-def authority(folder: Path, name: str = "ca") -> None:
-    folder.mkdir(exist_ok=True)
-    key, certificate = folder / f"{name}.key", folder / f"{name}.pem"
-    openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj",
-            f"/CN={name}", "-keyout", key, "-out", certificate)  # fmt: skip
-
-
-def certificate(folder: Path, file: str, name: str, ca: str = "ca") -> None:
-    """Makes `FILE.pem` and `FILE.key` with a name, signed by an authority of the folder."""
-    request = folder / f"{file}.csr"
-    openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}",
-            "-keyout", folder / f"{file}.key", "-out", request)  # fmt: skip
-    openssl("x509", "-req", "-days", "30", "-in", request, "-CA", folder / f"{ca}.pem", "-CAkey", folder / f"{ca}.key",
-            "-CAcreateserial", "-out", folder / f"{file}.pem")  # fmt: skip
 
 
 def reason(overlay: LocalOverlay, broker: str, neighbour: str) -> str:
@@ -158,15 +137,6 @@ def test_garbage_at_the_link_port_harms_nobody(start: Start) -> None:
     assert is_up(overlay, "b1", "b2")
     assert overlay.ask("b1", "/links")["links"][0]["ups"] == 1, "the link never broke"
     assert overlay.ended() == {}
-
-
-@pytest.fixture
-def certificates(tmp_path: Path) -> Path:
-    folder = tmp_path / "certs"
-    authority(folder)
-    for name in ("b1", "b2", "b3"):
-        certificate(folder, name, name)
-    return folder
 
 
 def test_links_are_tls_with_the_names_of_the_plan(certificates: Path, start: Start) -> None:

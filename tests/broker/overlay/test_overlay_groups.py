@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.broker.overlay.conftest import Clients, announced, is_up, plan_for, until
+from tests.broker.overlay.conftest import Clients, Subscriber, announced, certificate, is_up, plan_for, until
+from tests.broker.overlay.test_link_security import changed_copy
 from tests.broker.overlay.test_overlay_processes import CHAIN, balanced, drive
 
+from surecast.broker.event_log import read_from
 from surecast.broker.overlay.local_overlay import LocalOverlay
 from surecast.broker.overlay.overlay_cut import take_cut
 from surecast.broker.overlay.overlay_file import OverlayFileError, load_overlay
@@ -20,9 +22,10 @@ Start = Callable[..., tuple[LocalOverlay, Clients]]
 
 
 def test_killing_the_leader_in_the_middle_of_an_overlay_loses_nothing(
-    start: Start, run_here: Callable[..., Any]
+    start: Start, run_here: Callable[..., Any], tmp_path: Path
 ) -> None:
-    overlay, clients = start(plan_for(CHAIN, "buffering"), groups={"b2": 3})
+    events = tmp_path / "events"
+    overlay, clients = start(plan_for(CHAIN, "buffering"), groups={"b2": 3}, event_log={"folder": str(events)})
     before, incarnation = overlay.leader("b2"), overlay.ask("b2", "/links")["incarnation"]
     assert before is not None
     follower = next(at for at, name in enumerate(overlay.processes_of("b2")) if name != before)
@@ -44,6 +47,11 @@ def test_killing_the_leader_in_the_middle_of_an_overlay_loses_nothing(
     assert balanced(overlay) == []
     cut = take_cut(overlay, overlay.brokers)
     assert (cut["problems"], cut["incomplete"]) == ([], [])
+    leader = overlay.leader("b2")
+    assert leader is not None
+    records = read_from(events / "b2" / leader.rpartition("-")[2], 0, 100_000)
+    ups = {(r["neighbour"], r["reason"], r.get("events")) for r in records if r["type"] == "link-up"}
+    assert ups == {("b1", "resumed", None), ("b3", "resumed", None)}, "the new leader went on with the links"
     for name in ("b1", "b3"):
         (hop,) = overlay.ask(name, "/accounts")["hops"]
         assert hop["lost"] == 0
@@ -105,3 +113,48 @@ def test_a_replica_whose_data_are_gone_does_not_start_and_the_others_go_on(start
     assert overlay.ended()[victim] == 3
     assert "there are no data" in overlay.log_file(victim).read_text()
     assert is_up(overlay, "b2", "b1")
+
+
+def test_a_replica_with_another_plan_is_not_let_in(tmp_path: Path) -> None:
+    path, plans = tmp_path / "overlay.yaml", [plan_for(CHAIN, "buffering", epoch=epoch) for epoch in (1, 2)]
+    write_overlay(path, "test", plans[0], groups={"b2": 3}, options={"durability": "os", "log": {"level": "info"}})
+    other = changed_copy(path, tmp_path / "other", {"epoch: 1": "epoch: 2", plans[0].hash: plans[1].hash})
+    with LocalOverlay(path) as here, LocalOverlay(other) as there:
+        here.start("b2-1", "b2-2")
+        there.start("b2-3")
+        words = f"this group goes by epoch 1 of the plan with the hash {plans[0].hash}, not by epoch 2"
+        until(lambda: words in there.log_file("b2-3").read_text(), "the refusal at the replica")
+        until(lambda: here.leader("b2") is not None, "a leader of the others")
+        assert there.leader("b2") is None
+
+
+def test_links_of_a_group_have_certificates(certificates: Path, start: Start) -> None:
+    overlay, clients = start(plan_for((("b1", "b2"),), "buffering"), groups={"b2": 3}, certificates=certificates)
+    inside = clients.subscribe("b2", "inside", "#", 1)
+    until(lambda: announced(overlay, "b1", "b2") == ["# at QoS 1"], "demand at b1")
+    publisher = clients.publish("b1", "p")
+    publisher.publish("t", b"before", 1)
+    until(lambda: b"before" in inside.payloads(), "an event over the link")
+    leader = overlay.leader("b2")
+    assert leader is not None
+    overlay.kill(leader)
+    publisher.publish("t", b"after", 1)
+    rest = Subscriber(clients.connect("b2", "inside", replica=1 if leader.endswith("1") else 0), "#", 1)
+    until(lambda: b"after" in rest.payloads(), "an event over the link of the new leader")
+    overlay.close()
+    path = overlay.path
+    path.write_text(path.read_text().replace(f"secret_file: {path.with_suffix('.secret').name}\n", ""))
+    with pytest.raises(OverlayFileError, match="replicas trust each other by a secret"):
+        load_overlay(path)
+
+
+def test_who_has_no_certificate_is_no_neighbour_of_a_group(certificates: Path, start: Start) -> None:
+    overlay, _ = start(plan_for((("b1", "b2"),), "none"), groups={"b2": 3}, certificates=certificates)
+    overlay.kill("b1")
+    certificate(certificates, "b1", "b3")
+    overlay.start("b1")
+    words = "the certificate is that of b3, not of b1"
+    until(
+        lambda: any(words in overlay.log_file(name).read_text() for name in overlay.processes_of("b2")), "the refusal"
+    )
+    assert not is_up(overlay, "b2", "b1")

@@ -21,7 +21,6 @@ from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 from surecast.protocol.overlay_broker import LinkConnection, OverlayBroker
 from surecast.protocol.paxos import Context
 
-
 SCHEMES = ("none", "periodic-subscription", "buffering", "bypass", "bypass-buffering")
 
 

@@ -178,11 +178,11 @@ class OverlayFile(Spec):
     hash: Name
     """The check sum of the plan, which `surecast overlay plan` writes."""
     secret_file: FilePath | None = None
-    """File with what brokers of one machine prove to each other that they have, readable by its owner only; at least \
-16 characters."""
+    """File with what brokers of one machine, and the replicas of a group, prove to each other that they have, \
+readable by its owner only; at least 16 characters."""
     certificates: FilePath | None = None
     """Folder with `ca.pem`, and for each broker `NAME.pem` and `NAME.key`: links are then TLS 1.3, and each end shows \
-a certificate with its name."""
+a certificate with its name. All replicas of a group have that of their broker, and `secret_file` for each other."""
     data: FilePath = Path("data")
     """Folder of the durable state; each broker has a folder of its name in it."""
     durability: Durability = "full"
@@ -295,8 +295,12 @@ server reference to the broker that has it."""
         host = self.addresses(name)[0].host if is_open else listener.host
         return f"[{host}]:{listener.wanted_port}" if ":" in host else f"{host}:{listener.wanted_port}"
 
+    def read_link_secret(self) -> bytes:
+        """Returns the secret of links; empty where there are certificates instead."""
+        return b"" if self.certificates is not None else self.read_secret()
+
     def read_secret(self) -> bytes:
-        """Returns the secret; empty where there are certificates instead. ConfigurationError says what is wrong."""
+        """Returns the secret; empty where there is none. ConfigurationError says what is wrong."""
         if self.secret_file is None:
             return b""
         secret = read_secret(self.secret_file)
@@ -479,14 +483,16 @@ def _of_group(overlay: OverlayFile, at: int) -> Iterator[Finding]:
         hint = "write some 16 characters that no other group has"
         yield (*where, "founding"), "a group has one, so that replicas of another are not let in", hint
     if overlay.secret_file is None:
-        yield (*where, "replicas"), "replicas trust each other by a secret", "write secret_file:"
+        hint = "write secret_file:, besides certificates: for links"
+        yield (*where, "replicas"), "replicas trust each other by a secret", hint
     if overlay.durability == "memory":
         hint = "write durability: os, or full"
         yield ("durability",), f"the replicas of {broker.name} must not forget their votes", hint
 
 
 def _of_trust(overlay: OverlayFile) -> Iterator[Finding]:
-    if overlay.certificates is not None and overlay.secret_file is not None:
+    has_groups = any(broker.replicas for broker in overlay.brokers)
+    if overlay.certificates is not None and overlay.secret_file is not None and not has_groups:
         yield ("secret_file",), "with certificates, links need no secret", "leave out one of them"
         return
     if overlay.certificates is None and overlay.secret_file is None:
@@ -497,6 +503,7 @@ def _of_trust(overlay: OverlayFile) -> Iterator[Finding]:
             overlay.read_secret()
         except ConfigurationError as error:
             yield ("secret_file",), str(error), ""
+    if overlay.certificates is None:
         for at, broker in enumerate(overlay.brokers):
             links = {"link": broker.link} if broker.link is not None else {}
             links |= {f"replicas[{place}].link": one.link for place, one in enumerate(broker.replicas)}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from pydantic import PrivateAttr
 
 from surecast import __version__
 from surecast.broker.admin import View
@@ -40,6 +41,13 @@ __all__ = ["OverlayGroupServer", "OverlayGroupService", "found_group", "group_of
 
 class OverlayGroupSpec(BrokerGroupSpec):
     """A broker of an overlay that is a group, as a group's file would say it."""
+
+    _plan_name: str = PrivateAttr(default="")
+
+    @property
+    def plan_name(self) -> str:
+        """Returns the epoch and the hash of the plan."""
+        return self._plan_name
 
     def remedy(self, number: int) -> str:
         """Returns what to do where the state of a replica is damaged."""
@@ -74,6 +82,7 @@ def group_of(overlay: OverlayFile, name: str) -> OverlayGroupSpec:
         update={"data": overlay.data / name, "event_log": events} | {field: getattr(overlay, field) for field in same}
     )
     group._path = overlay.path
+    group._plan_name = f"epoch {overlay.plan.epoch} of the plan with the hash {overlay.plan.hash}"
     return group
 
 
@@ -106,12 +115,13 @@ class OverlayGroupServer(HoldsPublishers, GroupServer):
         name: str,
         warn: Callable[[str], None],
         note: Callable[[str], None],
+        observer: EventObserver | None,
         **options: Any,
     ):
         super().__init__(**options)
         broker = overlay_file.broker(name)
         address = next(parse_address(one.link) for one in broker.replicas if one.id == self.node_id)
-        self.links = OverlayLinks(overlay_file, name, address, self, warn, note)
+        self.links = OverlayLinks(overlay_file, name, address, self, warn, note, observer)
         self._name = name
 
     @property
@@ -195,8 +205,10 @@ class OverlayGroupService(GroupService):
         super().__init__(group_of(overlay, name), number, log, reread=reread)
         self.overlay = overlay
         self.name = name
+        self._observer: EventObserver | None = None
 
     def _make_machine(self, settings: BrokerSettings, observer: EventObserver | None) -> GroupMachine:
+        self._observer = observer
         plan, limits = self.overlay.plan, node_settings(self.overlay)
 
         def make_overlay(core: BrokerCore, now: float) -> OverlayBroker:
@@ -217,6 +229,7 @@ class OverlayGroupService(GroupService):
             self.name,
             lambda text: self.log.warning("overlay", text=text),
             lambda text: self.log.info("overlay", text=text),
+            self._observer,
             **options,
         )
 

@@ -141,7 +141,7 @@ class OverlayLinks:
         observer: EventObserver | None = None,
     ):
         self._observer = observer
-        self.identity = LinkIdentity(overlay.name, name, overlay.plan, overlay.read_secret())
+        self.identity = LinkIdentity(overlay.name, name, overlay.plan, overlay.read_link_secret())
         self.turned_away: Counter[str] = Counter()
         self._overlay = overlay
         self._address = address
@@ -185,6 +185,9 @@ class OverlayLinks:
         """Begins to accept and to dial."""
         loop = asyncio.get_running_loop()
         self._is_serving = True
+        if (node := self._owner.overlay_node) is not None:  # a group has lost what it lost under other leaders
+            for link in self.links.values():
+                link.lost_before = node.accounts.hops[link.neighbour].lost
         self._tasks = [loop.create_task(self._keep_dialling(link)) for link in self._dialled]
 
     def rest(self, reason: str) -> None:

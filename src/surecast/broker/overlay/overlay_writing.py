@@ -49,7 +49,7 @@ def write_overlay(
     groups: Mapping[str, int] | None = None,
     replica_options: Mapping[str, Any] | None = None,
 ) -> OverlayFile:
-    """Writes the file of an overlay, and a secret beside it unless there are certificates; returns what is in it.
+    """Writes the file of an overlay, and a secret beside it unless certificates are enough; returns what is in it.
 
     A broker is at the address that `hosts` has for it, at the usual ports, or else on this machine, at ports that are
     free now. `groups` has the brokers that are groups, with the number of their replicas, which are told the
@@ -75,7 +75,7 @@ def write_overlay(
     data: dict[str, Any] = {"name": name, "epoch": plan.epoch, "hash": plan.hash}
     if certificates is not None:
         data["certificates"] = str(certificates.absolute())
-    else:
+    if certificates is None or groups:  # replicas trust each other by a secret
         secret = path.with_suffix(".secret")
         if not secret.exists():
             write_private(secret, secrets.token_hex(32) + "\n")

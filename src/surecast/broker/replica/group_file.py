@@ -165,6 +165,11 @@ is with the operating systems of a majority; it survives the end of processes, a
         """Returns what makes the store of a founder."""
         return f"python -m surecast.broker.replica --group {self._path or 'GROUP'} --found --id {number}"
 
+    @property
+    def plan_name(self) -> str:
+        """Returns the name of the plan that all replicas must go by; empty for a group that is in no overlay."""
+        return ""
+
     def replica(self, number: int) -> ReplicaSpec:
         """A replica by its number; ConfigurationError where the file has none."""
         for one in self.replicas:

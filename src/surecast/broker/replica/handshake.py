@@ -35,7 +35,7 @@ class Hello:
     """Who dials: a replica or a client by its number, and the group it wants.
 
     `book` has addresses that a replica knows, its own among them. `founding` is that of its group, `start` the number
-    that it drew when it started.
+    that it drew when it started. `plan` is that of the overlay in which the group is a broker, if it is one.
 
     >>> hello = Hello("peer", "plant", 2, token=9, nonce="00ff")
     >>> Hello.decode(hello.encode()) == hello
@@ -50,6 +50,7 @@ class Hello:
     book: Mapping[str, Any] = field(default_factory=dict)
     founding: str = ""
     start: int = 0
+    plan: str = ""
 
     def encode(self) -> bytes:
         """As bytes."""
@@ -60,16 +61,19 @@ class Hello:
         """What `encode` wrote; PeerError where it is none."""
         fields = _read(b"H", data)
         role, group, nonce, founding = (fields.get(name) for name in ("role", "group", "nonce", "founding"))
+        plan = fields.get("plan", "")
         number, token, start, book = (fields.get(name) for name in ("number", "token", "start", "book"))
         if fields.get("version") != _VERSION or role not in ("peer", "client", "admin"):
             raise PeerError(f"handshake: version {fields.get('version')!r} and role {role!r} are not known here")
-        if not (isinstance(group, str) and isinstance(nonce, str) and isinstance(founding, str)):
-            raise PeerError("handshake: group, nonce and founding are text")
+        if not (isinstance(group, str) and isinstance(nonce, str)):
+            raise PeerError("handshake: group and nonce are text")
+        if not (isinstance(founding, str) and isinstance(plan, str)):
+            raise PeerError("handshake: founding and plan are text")
         if not isinstance(book, dict):
             raise PeerError("handshake: the book is a mapping")
         if not (_is_number(number) and _is_number(token) and _is_number(start)):
             raise PeerError("handshake: number, token and start are whole numbers of 64 bits")
-        return cls(role, group, number, token, nonce, book, founding, start)
+        return cls(role, group, number, token, nonce, book, founding, start, plan)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ class ReplicaNode:
         group: str,
         secret: bytes,
         founding: str = "",
+        plan: str = "",
         store: Store | None = None,
         settings: PaxosSettings | None = None,
         join: bool = False,
@@ -106,7 +107,9 @@ class ReplicaNode:
         self._users: tuple[NodeUser, ...] = ()
         self.log = log or BrokerLog("error")
         self.book = Book(places)
-        self.peers = Peers(replica, group, secret, self.book, self, self.log, link_delay_s, queue_bytes_max, founding)
+        self.peers = Peers(
+            replica, group, secret, self.book, self, self.log, link_delay_s, queue_bytes_max, founding, plan
+        )
         self.replica: Replica
         self._wall = wall
         self._clock_watch = ClockWatch(replica, clock_alarm_s, self.log)

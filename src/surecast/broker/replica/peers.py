@@ -62,9 +62,11 @@ class Peers:
         link_delay_s: float | Mapping[int, float] = 0.0,
         queue_bytes_max: int = 8 << 20,
         founding: str = "",
+        plan: str = "",
     ):
         self.id = replica
         self.founding = founding
+        self.plan = plan
         self.group = group
         self.secret = secret
         self.book = book
@@ -249,7 +251,7 @@ class Peers:
     def hello(self) -> Hello:
         """What this replica says first when it dials another."""
         nonce = secrets.token_hex(16)
-        return Hello("peer", self.group, self.id, self.token, nonce, self._told(), self.founding, self.start)
+        return Hello("peer", self.group, self.id, self.token, nonce, self._told(), self.founding, self.start, self.plan)
 
     def address_of(self, peer: int) -> Address | None:
         """Where a replica is, as far as known."""
@@ -286,6 +288,11 @@ class Peers:
             return (
                 f"this group {self.group!r} was founded as {self.founding or 'nothing'}, not as "
                 f"{hello.founding or 'nothing'}; replicas of one group have the same founding in their files"
+            )
+        if hello.plan != self.plan:
+            return (
+                f"this group goes by {self.plan or 'no plan of an overlay'}, not by {hello.plan or 'none'}; give all "
+                "replicas the same file"
             )
         if hello.number == self.id or not 0 < hello.number < 1 << 16:
             return f"this is replica {self.id}; another one has another number, from 1 to 65535"

@@ -64,6 +64,7 @@ def make_node(group: GroupSpec, replica: int, handler: Handler, log: BrokerLog |
         group=group.name,
         secret=group.read_secret(),
         founding=group.founding or "",
+        plan=group.plan_name,
         store=store,
         settings=group.paxos.settings,
         join=spec.joins,
