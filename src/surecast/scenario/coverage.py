@@ -113,7 +113,7 @@ PARTS: Final[dict[str, Part]] = {
     "fan-out": Part(
         "workload.subscribers",
         "the work of sending an event to each of its subscribers",
-        lambda s: any(True for _ in _served(s)),
+        lambda s: any(True for _ in _served(s)) and not all(broker.profile is not None for broker in s.overlay.brokers),
     ),
     "topics": Part(
         "workload.publishers", "the load by topics, beside that of filter classes", lambda s: bool(s.publishers)

@@ -133,7 +133,7 @@ def _workload_rows(system: System) -> Rows:
         rows.append(("topics", str(len(system.topics))))
     if system.publishers:
         total = sum(p.rate_per_s for p in system.publishers)
-        rows.append(("publishers", f"{len(system.publishers)}, {rate(total)} in all"))
+        rows.append(("publishers", f"{sum(p.count for p in system.publishers):,}, {rate(total)} in all"))
         rows.append(("events live", _range((p.deadline_s for p in system.publishers), seconds)))
     if system.subscribers:
         rows.append(("subscribers", str(len(system.subscribers))))

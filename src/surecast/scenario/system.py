@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from surecast.profile import BrokerProfile
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
 
@@ -86,7 +87,7 @@ class Broker:
     """A logical broker. `router` is None without a physical network; `failures` is None if it never fails.
 
     `notification_service` and `control_service` are None where the broker adds no queueing delay of a fixed length,
-    `matching` where none depends on its routing table.
+    `matching` where none depends on its routing table. With a `profile` the services follow from it and the load.
     """
 
     name: str
@@ -95,6 +96,7 @@ class Broker:
     control_service: Distribution | None = None
     failures: Failures | None = None
     matching: Matching | None = None
+    profile: BrokerProfile | None = None
 
     @property
     def availability(self) -> float:
@@ -172,7 +174,11 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Publisher:
-    """Publishes on `topics` at `rate_per_s` in all, divided evenly; its events live `deadline_s`."""
+    """Publishes on `topics` at `rate_per_s` in all, divided evenly; its events live `deadline_s`.
+
+    A population of `count` equal publishers is one, with the rate of all: events of many that publish at random are
+    those of one that publishes as much.
+    """
 
     name: str
     home: int
@@ -180,6 +186,9 @@ class Publisher:
     rate_per_s: float
     deadline_s: float
     router: int | None = None
+    count: int = 1
+    payload_bytes: float = 64.0
+    qos: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +215,7 @@ class Subscriber:
     service: Distribution | None = None
     reliability_target: float | None = None
     response_target_s: float | None = None
+    qos: int = 0
 
 
 @dataclass(frozen=True, slots=True)

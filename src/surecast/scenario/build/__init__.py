@@ -11,6 +11,7 @@ from surecast.scenario.build.collect import Collector
 from surecast.scenario.build.failures import FailureTable
 from surecast.scenario.build.network import build_network
 from surecast.scenario.build.overlay import build_overlay, build_trees
+from surecast.scenario.build.profiles import with_profile_services
 from surecast.scenario.spec.scenario import Scenario
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Overlay, Publisher, Subscriber, System, Topic
@@ -45,7 +46,8 @@ def _resolve(scenario: Scenario, collect: Collector) -> System | None:
     overlay = build_overlay(scenario.overlay, network, failures, streams, collect)
     sound = not collect.problems
     topics = build_topics(scenario.workload, collect)
-    where = Surroundings(network, overlay, streams, collect)
+    is_alike = scenario.availability.clients is None and scenario.delivery.coding is None
+    where = Surroundings(network, overlay, streams, collect, is_alike)
     publishers = build_publishers(scenario.workload, topics, where)
     subscribers = build_subscribers(scenario.workload, topics, scenario.targets, where)
     class_workload = build_class_workload(scenario.workload, where)
@@ -58,7 +60,7 @@ def _resolve(scenario: Scenario, collect: Collector) -> System | None:
     _note_unserved(publishers, subscribers, collect)
     if scenario.delivery.routing is not None and class_workload is None:
         collect.notes.append("content-based routing has no effect without filter classes")
-    return System(
+    system = System(
         scenario.name,
         scenario.seed,
         network,
@@ -73,6 +75,7 @@ def _resolve(scenario: Scenario, collect: Collector) -> System | None:
         scenario.experiment,
         tuple(collect.notes),
     )
+    return system if collect.problems else with_profile_services(system, collect)
 
 
 def _check_delivery(

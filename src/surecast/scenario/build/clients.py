@@ -30,17 +30,23 @@ __all__ = ["Surroundings", "build_publishers", "build_subscribers", "build_topic
 
 WORKLOAD: FieldPath = ("workload",)
 CELLS_AT_A_TIME = 4_000_000
+POPULATION_MIN = 1000
+"""Equal publishers from this number on are one population, and not listed one by one."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """The surroundings that clients are placed in; the overlay is None if it could not be resolved, and no client has a
-    place."""
+    place.
+
+    Populations are kept as counts unless what happens to one of its clients does not happen to the others.
+    """
 
     network: Network | None
     overlay: Overlay | None
     streams: Streams
     collect: Collector
+    keeps_populations: bool = True
 
 
 def popularity(specs: Sequence[TopicSpec | ClassSpec], exponent: float) -> list[tuple[str, int, float]]:
@@ -122,15 +128,32 @@ def build_publishers(spec: WorkloadSpec, topics: tuple[Topic, ...], where: Surro
     default = (math.inf, math.inf) if spec.deadline is None else (spec.deadline, spec.deadline)
     for entry, group in enumerate(spec.publishers):
         path = (*WORKLOAD, "publishers", entry)
-        names = expand(group.name, group.count)
+        is_one = is_population(group, spec, where)
+        names = [group.name] if is_one else expand(group.name, group.count)
         named += [(path, name) for name in names]
+        count = (group.count or 1) if is_one else 1
+        payload = spec.payload if group.payload is None else group.payload
         interests = _publisher_topics(group, names, topics, path, where)
         for name, wanted, (home, router) in zip(names, interests, locate(group, names, path, where), strict=False):
             rate = where.streams.between("rate", name, *group.rate)
             deadline = where.streams.between("deadline", name, *(group.deadline or default))
-            publishers.append(Publisher(name, home, wanted, rate, deadline, router))
+            publishers.append(Publisher(name, home, wanted, rate * count, deadline, router, count, payload, spec.qos))
     unique_names(named, "publisher", where.collect)
     return tuple(publishers)
+
+
+def is_population(group: PublisherSpec, spec: WorkloadSpec, where: Surroundings) -> bool:
+    """Returns whether a group of publishers is kept as a count: a large one, in which nothing is drawn for each."""
+    several_homes = group.home == "random" or group.at == "random" or (group.home == "nearest" and group.at is None)
+    deadline = group.deadline or (0.0, 0.0)
+    return (
+        (group.count or 1) >= POPULATION_MIN
+        and where.keeps_populations
+        and not several_homes
+        and isinstance(group.topics, list)
+        and group.rate[0] == group.rate[1]
+        and deadline[0] == deadline[1]
+    )
 
 
 def _publisher_topics(
@@ -173,7 +196,7 @@ def build_subscribers(
                 response = where.streams.between("response-target", name, *group.response_target)
             connectivity = _connectivity(group.connectivity, name, where.streams)
             subscribers.append(
-                Subscriber(name, home, wanted, router, connectivity, group.service, reliability, response)
+                Subscriber(name, home, wanted, router, connectivity, group.service, reliability, response, spec.qos)
             )
     unique_names(named, "subscriber", where.collect)
     return tuple(subscribers)

@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from surecast.documents.source import FieldPath
+from surecast.errors import ScenarioError
+from surecast.profile import BrokerProfile, load_profile
 from surecast.scenario.build.collect import Collector, expand, unique_names
 from surecast.scenario.build.failures import FailureTable
 from surecast.scenario.build.network import service_time
@@ -127,6 +129,7 @@ def _brokers(
         count = len(candidates) if entry.at == "candidates" and entry.count is None else entry.count
         names = expand(entry.name, count)
         routers = _routers(entry.at, names, network, candidates, streams, collect, path)
+        profile = None if entry.profile is None else _profile(entry.profile, collect, (*path, "profile"))
         for name, router in zip(names, routers, strict=True):
             named.append((path, name))
             purpose = "capacity/broker"
@@ -137,9 +140,18 @@ def _brokers(
                 capacity = None if entry.control_service.mean is not None else entry.capacity
                 control = service_time(capacity, entry.control_service, streams, purpose, name, collect, where)
             matching = None if entry.matching is None else _matching(entry.matching)
-            brokers.append(Broker(name, router, notify, control, failures.broker(name), matching))
+            brokers.append(Broker(name, router, notify, control, failures.broker(name), matching, profile))
     unique_names(named, "broker", collect)
     return None if len(collect.problems) > before or not collect.intact(BROKERS) else brokers
+
+
+def _profile(file: str, collect: Collector, path: FieldPath) -> BrokerProfile | None:
+    """Returns the profile of a file; what is wrong with it is a problem of the scenario."""
+    try:
+        return load_profile(collect.source.folder / file)
+    except ScenarioError as error:
+        collect.add(path, str(error.problems[0]), error.problems[0].hint)
+        return None
 
 
 def _matching(spec: MatchingSpec) -> Matching:

@@ -77,6 +77,18 @@ class BrokerSpec(ScenarioPart):
     """Service time of a control message; left out, as for notifications."""
     matching: Annotated[MatchingSpec, BeforeValidator(_algorithm), AlsoAs({"type": "string"})] | None = None
     """The time that the size of the routing table adds to both service times; left out, none."""
+    profile: str | None = None
+    """A profile of `surecast calibrate`, in place of capacity and service: a file, relative to that of the scenario."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.profile is not None:
+            for name in ("capacity", "service", "control_service", "matching"):
+                if name in self.model_fields_set:
+                    raise PydanticCustomError(
+                        "profile", "a profile says what {name} says; leave out one of them", {"name": name}
+                    )
+        return self
 
 
 Burst = Annotated[float, Field(ge=1, allow_inf_nan=False)] | None

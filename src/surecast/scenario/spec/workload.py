@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
-from surecast.documents.units import AlsoAs, Lifetime, Rate
+from surecast.documents.units import AlsoAs, Lifetime, Rate, Size
 from surecast.documents.validation import Int, Name
 from surecast.scenario.distributions import DistributionSpec
 from surecast.scenario.spec.base import (
@@ -134,6 +134,8 @@ class PublisherSpec(_Client):
     """Events per second that it publishes, in all its topics together."""
     deadline: LifetimeRange | None = None
     """Lifetime of its events, in place of the workload's."""
+    payload: Size | None = None
+    """Size of its events, in place of the workload's."""
 
 
 class ConnectivitySpec(ScenarioPart):
@@ -351,6 +353,10 @@ class WorkloadSpec(ScenarioPart):
     """Subscribers and groups of subscribers."""
     deadline: Lifetime | None = None
     """Lifetime of events: what arrives later is late. Left out, events live for ever."""
+    payload: Size = 64.0
+    """Size of the payload of events, for brokers with a profile."""
+    qos: Literal[0, 1] = 0
+    """Quality of service between clients and brokers, for brokers with a profile."""
     classes: list[NameAlone[ClassSpec]] = Field(default_factory=list)
     """Filter classes, each a name or a mapping."""
     filters: Attributes = Field(default_factory=list)
