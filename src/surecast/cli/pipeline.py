@@ -5,13 +5,14 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from surecast.cli.mqtt_options import MQTT_CONTEXT, ClientOptions, MqttCommand
 from surecast.cli.options import AsJson, takes_groups
 from surecast.errors import ConfigurationError, refuse_unknown
 
@@ -290,6 +291,56 @@ def serve(
     signal.signal(signal.SIGTERM, end)
     idle_s = seconds_of("--idle", idle, is_positive=True)
     console.print(serve_tables(output, for_size(settings, output), idle_s, show_start), markup=False)
+
+
+@app.command(cls=MqttCommand, context_settings=MQTT_CONTEXT)
+@takes_groups
+def spool(
+    connection: ClientOptions,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder of the spool; an input of surecast pipeline run.")
+    ],
+    topics: Annotated[
+        list[str] | None, typer.Option("-t", "--topic", help="Topic filter. May be repeated; by default zap/events/#.")
+    ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Output folder of the runs: what they have read is removed from the spool."
+        ),
+    ] = None,
+    count: Annotated[int | None, typer.Option("-C", "--count", min=1, help="Exit after so many messages.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Write set-top boxes' events from a subscription to files for `run`.
+
+    Each message is acknowledged when it is on disk. The session on the broker is kept (-i names it): what comes while
+    nobody spools is sent on the next start.
+    """
+    import asyncio
+
+    from surecast.cli.output import console, errors, print_json
+    from surecast.pipeline.spool import Spool, SpoolReport, spool_subscription
+
+    if not connection.client_id:
+        raise ConfigurationError("-i: name the session that the broker keeps while nobody spools")
+    kept, report = replace(connection, keep_session=True), SpoolReport()
+    tell = lambda text: errors.print(text, markup=False, soft_wrap=True)  # noqa: E731
+    with Spool(out) as opened, suppress(KeyboardInterrupt):
+        asyncio.run(
+            spool_subscription(
+                kept.client, topics or ["zap/events/#"], opened, report, tables=tables, count=count, told=tell
+            )
+        )
+    if json:
+        print_json(asdict(report))
+    else:
+        console.print(
+            f"{report.messages:,} messages, {report.lines:,} lines in {out}; {report.resent:,} of the messages resent, "
+            f"{report.connections} connections",
+            markup=False,
+            soft_wrap=True,
+        )
 
 
 def _print_server() -> None:

@@ -64,6 +64,8 @@ class ReceivedMessage:
     retain: bool = False
     dup: bool = False
     properties: Properties = NO_PROPERTIES
+    packet_id: int = 0
+    """Of QoS 1 and 2: what `acknowledge` tells the broker."""
 
 
 @dataclass(slots=True)
@@ -242,8 +244,9 @@ class Client:
         unsuback: Unsuback = await self._answer(answer, (Unsuback, identifier), "unsubscribe")
         return unsuback.reasons
 
-    async def message(self) -> ReceivedMessage:
-        """Returns the next message and acknowledges it. LostError when no more can come."""
+    async def message(self, *, is_acknowledged: bool = True) -> ReceivedMessage:
+        """Returns the next message and acknowledges it, or leaves that to `acknowledge`. LostError when no more can
+        come."""
         while not self._waiting:
             if self._ended is not None:
                 raise self._ended
@@ -251,16 +254,25 @@ class Client:
             await self._arrived.wait()
         packet = self._waiting.popleft()
         self._room.set()
-        if packet.qos and self._ended is None:
-            answer = Puback(packet.packet_id) if packet.qos == 1 else Pubrec(packet.packet_id)
+        message = ReceivedMessage(
+            packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.properties, packet.packet_id
+        )
+        if is_acknowledged:
             try:
-                with suppress(LostError):  # the broker sends it again to the next connection
-                    await self._send(answer)
+                await self.acknowledge(message)
             except asyncio.CancelledError:
                 self._waiting.appendleft(packet)  # no caller has got it yet
                 self._arrived.set()
                 raise
-        return ReceivedMessage(packet.topic, packet.payload, packet.qos, packet.retain, packet.dup, packet.properties)
+        return message
+
+    async def acknowledge(self, message: ReceivedMessage) -> None:
+        """Tells the broker that a message of this connection has been taken; one that it is not told of, it sends again
+        to the next connection of the session."""
+        if message.qos and self._ended is None:
+            answer = Puback(message.packet_id) if message.qos == 1 else Pubrec(message.packet_id)
+            with suppress(LostError):  # the broker sends it again to the next connection
+                await self._send(answer)
 
     async def messages(self) -> AsyncIterator[ReceivedMessage]:
         """Yields all messages until the connection ends; a lost connection raises its error."""
