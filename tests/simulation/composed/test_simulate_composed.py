@@ -97,9 +97,10 @@ def line(text: str) -> System:
     return build(parse_text(f"surecast: 1\nname: line\n{text}"))
 
 
-def test_without_queues_and_disconnections_it_is_the_walk() -> None:
+@pytest.mark.parametrize("refresh", ["end-to-end", "link"])
+def test_without_queues_and_disconnections_it_is_the_walk(refresh: str) -> None:
     """The components fail at the same times as in the walk; only the publications are at others."""
-    system = line("""
+    text = """
 overlay: {brokers: [{name: a}, {name: b}, {name: c}], links: [[a, b], [b, c]]}
 availability: {brokers: {availability: 0.9, period: 600s}, links: {availability: 0.97, period: 400s}}
 workload:
@@ -107,8 +108,9 @@ workload:
   deadline: 40s
   publishers: [{name: p, home: a, topics: [t], rate: 2/s}]
   subscribers: [{name: s, home: c, topics: [t]}, {name: r, home: b, topics: [t]}]
-delivery: {fault_tolerance: {retransmission_interval: 4s, refresh_interval: 10s}}
-""")
+delivery: {fault_tolerance: {retransmission_interval: 4s, refresh_interval: 10s, refresh: REFRESH}}
+"""
+    system = line(text.replace("REFRESH", refresh))
     for scheme in ("none", "periodic-subscription", "buffering"):
         walked = simulate_reliability(system, [scheme], runs=3, duration_s=20_000, seed=3)
         found = simulate_composed(system, scheme, runs=3, duration_s=20_000, seed=3)

@@ -291,13 +291,14 @@ def _entries(
     plan: ComposedPlan, settings: ReliabilitySettings, run: int, traces: list[Intervals]
 ) -> tuple[tuple[Floats, Floats, Ints], Ints, Ints]:
     """Lists of times; which of them says when the entry is there that each node needs for each target (-1: it needs
-    none), and which when the whole route is up (-1: that does not matter)."""
+    none), and which when the whole route is up (-1: that does not matter). Where subscriptions are stored, or refreshed
+    at every link-up, entries are there."""
     layout = plan.layout
     shape = len(layout.target_place)
     entry_of, route_of = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
-    if plan.stores or plan.around:
+    if plan.stores or plan.around or settings.by_link:
         return join([NEVER]), entry_of, route_of
-    if plan.scheme == "none" and not settings.by_link:
+    if plan.scheme == "none":
         held = without_refresh(traces, plan.walk.brokers)
     else:
         held = RoutingEntries(plan.walk, traces, settings, run, count_only=False).of
