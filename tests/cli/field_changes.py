@@ -358,7 +358,10 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "Targets.notification_delay": ("targets.notification_delay", _targets(notification_delay=1e-6)),
     "Targets.subscription_delay": ("targets.subscription_delay", _targets(subscription_delay=1e-6)),
     "Targets.utilisation": ("targets.utilisation", _targets(utilisation=1e-6)),
-    "FaultTolerance.refresh": ("delivery.fault_tolerance", _delivery("fault_tolerance", refresh="link")),
+    "FaultTolerance.refresh": (
+        "delivery.fault_tolerance",
+        _delivery("fault_tolerance", refresh=_other(("link", "end-to-end"))),
+    ),
     "FaultTolerance.detection": ("delivery.fault_tolerance", _delivery("fault_tolerance", detection=20.0)),
     "FaultTolerance.schemes": (
         "delivery.fault_tolerance",

@@ -110,7 +110,7 @@ def test_the_simulation_of_a_run_loses_what_was_published_to_a_broker_that_was_d
 def test_a_given_broker_that_restarts_has_its_clients_back_where_their_sessions_last(
     keeps_sessions: bool, share: float
 ) -> None:
-    system = system_of("none", "3s")
+    system = system_of("none", "3s", refresh="end-to-end")
     home = system.overlay.brokers[system.publishers[0].home].name
     given = GivenRun(
         {home: [(0.0, 5.0), (6.0, math.inf)]},

@@ -35,12 +35,12 @@ workload:
     - {name: far, home: b-4, topics: [stock]}
     - {name: near, home: b-1, topics: [stock]}
     - {name: both, home: b-3, topics: [stock, news]}
-delivery: {fault_tolerance: {scheme: SCHEME}}
+delivery: {fault_tolerance: {scheme: SCHEME, refresh: REFRESH}}
 """
 
 
-def system_of(scheme: str, deadline: str = "60s", **sections: Any) -> System:
-    text = DIAMOND.replace("SCHEME", scheme).replace("DEADLINE", deadline)
+def system_of(scheme: str, deadline: str = "60s", refresh: str = "link", **sections: Any) -> System:
+    text = DIAMOND.replace("SCHEME", scheme).replace("DEADLINE", deadline).replace("REFRESH", refresh)
     return build(parse_text(text + "".join(f"{name}: {value}\n" for name, value in sections.items())))
 
 
@@ -69,7 +69,7 @@ def test_what_fails_when_is_what_the_first_run_of_a_simulation_draws() -> None:
 
 
 def test_without_failures_everything_arrives_once_and_tables_have_what_formulas_say() -> None:
-    plan, report = run(system_of("bypass-buffering"), 4.0)
+    plan, report = run(system_of("bypass-buffering", refresh="end-to-end"), 4.0)
     for name in ("far", "near", "both"):
         assert report.value("reliability", name=name) == 1.0
         assert report.value("count_duplicate", name=name) == 0
@@ -122,7 +122,7 @@ def test_no_event_is_lost_with_custody_where_none_can_expire_whatever_is_killed_
 
 def test_a_link_that_is_cut_loses_what_a_tree_without_detours_cannot_carry() -> None:
     links = "{each: {b-1--b-2: {mtbf: 6s, mttr: 6s}}}"
-    plan, report = run(system_of("none", availability=links), 24.0, scale=2.0)
+    plan, report = run(system_of("none", refresh="end-to-end", availability=links), 24.0, scale=2.0)
     down_s = sum(up - down for down, up in zip(plan.link_traces[0][0::2], plan.link_traces[0][1::2], strict=False))
     assert down_s > 3.0
     assert report.value("reliability", name="near", variant="none") == 1.0
@@ -159,8 +159,8 @@ def test_a_broker_that_ends_by_itself_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_neighbours_are_suspected_after_the_detection_time_of_the_scenario(
     detection: str, scale: float, times: dict[str, str]
 ) -> None:
-    text = DIAMOND.replace("SCHEME", f"bypass, detection: {detection}").replace("DEADLINE", "60s")
-    options = make_plan(build(parse_text(text)), duration_s=5.0, scale=scale).overlay_options()
+    system = system_of(f"bypass, detection: {detection}")
+    options = make_plan(system, duration_s=5.0, scale=scale).overlay_options()
     assert {name: options[name] for name in ("suspect", "ping") if name in options} == times
 
 

@@ -160,7 +160,7 @@ def test_loads_count_an_event_once_however_many_get_it() -> None:
 
 
 def test_acknowledgements_refreshes_and_copies_are_load() -> None:
-    system = pair(delivery="{fault_tolerance: {scheme: buffering, refresh_interval: 10s}}")
+    system = pair(delivery="{fault_tolerance: {scheme: buffering, refresh: end-to-end, refresh_interval: 10s}}")
     loads = {load.component: round(load.utilisation, 6) for load in event_loads(system)}
     # a gets 5 events and 5 acknowledgements, and a refresh of t every 10 s; b gets the events
     assert loads == {"broker a": 0.101, "broker b": 0.05, "link a--b": 0.051}

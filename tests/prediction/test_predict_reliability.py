@@ -39,7 +39,7 @@ workload:
     - {name: twin, home: z, topics: [t]}
     - {name: near, home: y, topics: [t]}
     - {name: idle, home: z, topics: [u]}
-delivery: {fault_tolerance: {refresh_interval: 20s, retransmission_interval: 5s}}
+delivery: {fault_tolerance: {refresh: end-to-end, refresh_interval: 20s, retransmission_interval: 5s}}
 """
 
 

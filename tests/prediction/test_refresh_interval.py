@@ -28,7 +28,7 @@ workload:
   topics: [t]
   publishers: [{{name: p, home: b-1, topics: [t], rate: 1/s}}]
   subscribers: [{{name: s, home: b-{brokers}, topics: [t]}}]
-delivery: {{fault_tolerance: {{refresh_interval: {interval}s, subscription_timeout: {timeout}s}}}}
+delivery: {{fault_tolerance: {{refresh: end-to-end, refresh_interval: {interval}s, subscription_timeout: {timeout}s}}}}
 """
 
 

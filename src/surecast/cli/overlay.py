@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -342,7 +341,7 @@ def _print_begun(overlay: LocalOverlay, as_json: bool) -> None:
 def plan_of(system: System, scheme: str | None, algorithm: str | None) -> OverlayPlan:
     """Returns the plan of a system's overlay, with another scheme or algorithm if they are named.
 
-    Brokers compare their tables at every link-up, unless the scenario says that they refresh from end to end.
+    `delivery.fault_tolerance.refresh` says how brokers that have lost their tables have them again.
     """
     from surecast.protocol.overlay.plan_of_system import plan_of_system
 
@@ -363,10 +362,7 @@ def plan_of(system: System, scheme: str | None, algorithm: str | None) -> Overla
         if routing not in ("", "peer-to-peer", "hierarchical"):
             raise ConfigurationError(f"--algorithm {algorithm}: write peer-to-peer or hierarchical before its name")
         algorithm, is_hierarchical = name, None if not routing else routing == "hierarchical"
-    overlay_plan = plan_of_system(system, scheme=scheme, algorithm=algorithm, is_hierarchical=is_hierarchical)
-    if "refresh" in system.delivery.fault_tolerance.model_fields_set:
-        return overlay_plan
-    return replace(overlay_plan, trees=tuple(replace(tree, refresh="link") for tree in overlay_plan.trees))
+    return plan_of_system(system, scheme=scheme, algorithm=algorithm, is_hierarchical=is_hierarchical)
 
 
 def _times_of(system: System) -> dict[str, Any]:

@@ -127,6 +127,14 @@ PARTS: Final[dict[str, Part]] = {
         lambda s: s.delivery.routing is not None,
     ),
     "fault tolerance": Part("delivery.fault_tolerance", "schemes of fault tolerance", _set("fault_tolerance")),
+    "refresh interval": Part(
+        "delivery.fault_tolerance.refresh_interval, subscription_timeout",
+        "refreshes at an interval: neighbours compare at every link-up what they want, unless refresh is end-to-end",
+        lambda s: (
+            s.delivery.fault_tolerance.refresh == "link"
+            and not s.delivery.fault_tolerance.model_fields_set.isdisjoint(("refresh_interval", "subscription_timeout"))
+        ),
+    ),
     "replication": Part("delivery.replication", "the replication of brokers", is_replicated),
     "ordering": Part("delivery.replication", "the time that a group takes to order an event", is_replicated),
     "dropping": Part(
@@ -170,6 +178,8 @@ PARTS: Final[dict[str, Part]] = {
 _FAILURES = {"broker failures", "link failures", "client failures", "fault tolerance"}
 _BESIDE = {"topics", "fan-out"}
 """The parts that only a model of filter classes, or of the load of a group, can leave out."""
+_NO_REFRESH = {"refresh interval"}
+"""A part of fault tolerance: models without that leave it out with the whole."""
 _DELIVERY_TARGETS = {"reliability target", "response target"}
 _ON_LINKS = {"link capacity", "link loss", "physical queues"}
 _SCHEMES = _FAILURES | _BESIDE | {"routing", "link latency", "deadline"}
@@ -186,18 +196,18 @@ MODELS: Final[dict[str, frozenset[str]]] = {
     for name, used in {
         "the reliability model": _SCHEMES | {"broker queues", "replication", "ordering", "reliability target"},
         "the composed model": _COMPOSED,
-        "the dropping model": _DROPPING | {"link latency", "response target"},
-        "the model of coded delivery": _PACKETS,
+        "the dropping model": _DROPPING | {"link latency", "response target"} | _NO_REFRESH,
+        "the model of coded delivery": _PACKETS | _NO_REFRESH,
         "the model of groups": _GROUP,
-        "the capacity model": _CLASSES | {"matching"} | _DELAY_TARGETS,
+        "the capacity model": _CLASSES | _NO_REFRESH | {"matching"} | _DELAY_TARGETS,
         "the walk": _SCHEMES,
         "the walk of groups": _SCHEMES | {"replication"},
         "the simulation of the protocol": _SCHEMES | {"link loss"},
         "the composed simulation": _COMPOSED,
-        "the simulation of dropping": _DROPPING,
-        "the simulation of coded delivery": _PACKETS,
+        "the simulation of dropping": _DROPPING | _NO_REFRESH,
+        "the simulation of coded delivery": _PACKETS | _NO_REFRESH,
         "the simulation of groups": _GROUP,
-        "the simulation of routing": _CLASSES,
+        "the simulation of routing": _CLASSES | _NO_REFRESH,
     }.items()
 }
 """The parts that each model uses; all others are left out."""

@@ -76,7 +76,7 @@ workload:
     - {name: r, home: b-2, topics: [x]}
     - {name: s, home: b-4, topics: [x, y]}
     - {name: t, home: b-5, topics: [y]}
-delivery: {fault_tolerance: {refresh_interval: 60s, retransmission_interval: 30s}}
+delivery: {fault_tolerance: {refresh: end-to-end, refresh_interval: 60s, retransmission_interval: 30s}}
 """
 LOSSY = """
 surecast: 1
@@ -93,7 +93,7 @@ workload:
   deadline: 20s
   publishers: [{name: p, home: a, topics: [t], rate: 1/s}]
   subscribers: [{name: s, home: b, topics: [t]}, {name: u, home: c, topics: [t]}]
-delivery: {fault_tolerance: {refresh_interval: 10s, retransmission_interval: 2s}}
+delivery: {fault_tolerance: {refresh: end-to-end, refresh_interval: 10s, retransmission_interval: 2s}}
 """
 CLIENTS = """
 surecast: 1
@@ -105,6 +105,7 @@ workload:
   deadline: 600s
   publishers: [{name: p, home: a, topics: [t], rate: 1/min}]
   subscribers: [{name: s, home: b, topics: [t]}, {name: u, home: b, topics: [t]}]
+delivery: {fault_tolerance: {refresh: end-to-end}}
 """
 ROUTED = """
 surecast: 1
@@ -161,7 +162,7 @@ workload:
   subscribers:
     - {name: r, home: b, topics: [t]}
     - {name: s, home: b, topics: [t], connectivity: {on: 60s, off: 30s}, service: 8/s}
-delivery: {fault_tolerance: {retransmission_interval: 5s, refresh_interval: 30s}}
+delivery: {fault_tolerance: {refresh: end-to-end, retransmission_interval: 5s, refresh_interval: 30s}}
 """
 PACKETS = """
 surecast: 1

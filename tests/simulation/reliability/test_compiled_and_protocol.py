@@ -25,7 +25,7 @@ workload:
   deadline: 90s
   publishers: [{name: p, home: b-1, topics: [t], rate: 1/30s}, {name: q, home: b-4, topics: [u], rate: 1/30s}]
   subscribers: [{name: s, count: 10, topics: [t]}, {name: r, count: 10, topics: [u]}]
-delivery: {fault_tolerance: {refresh_interval: 30s, retransmission_interval: 2s}}
+delivery: {fault_tolerance: {refresh: end-to-end, refresh_interval: 30s, retransmission_interval: 2s}}
 """
 SCHEMES = ["periodic-subscription", "buffering", "bypass", "bypass-buffering"]
 

@@ -49,7 +49,10 @@ workload:
   publishers: [{{name: p, count: 3, home: random, topics: by-popularity, rate: 0.5/s}}]
   subscribers: [{{name: s, count: 6, home: random, topics: by-popularity}}]
 delivery:
-  fault_tolerance: {{refresh_interval: {random.choice([5, 30])}s, retransmission_interval: {random.choice([1, 7])}s}}
+  fault_tolerance:
+    refresh: end-to-end
+    refresh_interval: {random.choice([5, 30])}s
+    retransmission_interval: {random.choice([1, 7])}s
 """)
     )
 

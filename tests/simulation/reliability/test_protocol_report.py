@@ -39,6 +39,7 @@ workload:
     - {{name: far, home: c, topics: [t]}}
     - {{name: near, home: a, topics: [t, u]}}
     - {{name: idle, home: b, topics: [u]}}
+delivery: {{fault_tolerance: {{refresh: end-to-end}}}}
 """)
     )
 

@@ -56,7 +56,7 @@ def differences(ones: dict[str, float], others: dict[str, float]) -> Any:
     return np.array([ones[name] - others[name] for name in ones])
 
 
-@pytest.mark.parametrize("terms", ["detection: 20s", "detection: 10s, refresh: link, start: 10s"])
+@pytest.mark.parametrize("terms", ["detection: 20s, refresh: end-to-end", "detection: 10s, start: 10s"])
 def test_formula_compiled_simulation_and_nodes_agree(terms: str) -> None:
     schemes = ["periodic-subscription", "buffering", *BYPASSES]
     formula, compiled, nodes = three(system_of(terms), schemes)

@@ -32,8 +32,7 @@ def price_of(model: DeliveryModel, scheme: str, connected: Array | None, tails: 
     `connected` has P[homes connected] of each flow, for the bypass schemes; `tails` has P[delay > deadline] of each
     entry of the model's spread, for the buffering schemes.
     """
-    by_link = model.system.delivery.fault_tolerance.refresh == "link"
-    if scheme == "none" and not by_link:
+    if scheme == "none" and not model.refreshes_by_link:
         return {"notification": (_unrefreshed(model), "exact")}
     price: Price = {}
     if scheme in ("none", "periodic-subscription"):

@@ -81,7 +81,13 @@ class DeliveryModel:
     @property
     def refreshes_at_once(self) -> bool:
         """Returns whether a broker that is back has its routing table."""
-        return self.is_ideal or self.system.delivery.fault_tolerance.refresh == "link"
+        return self.is_ideal or self.refreshes_by_link
+
+    @property
+    def refreshes_by_link(self) -> bool:
+        """Returns whether brokers compare what they want at every link-up, under any scheme. Ideal refreshes are the
+        paper's."""
+        return not self.is_ideal and self.system.delivery.fault_tolerance.refresh == "link"
 
     @property
     def detection_s(self) -> float:

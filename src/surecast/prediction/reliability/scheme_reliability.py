@@ -87,7 +87,7 @@ def _home_down(model: DeliveryModel) -> Array:
 def _none(model: DeliveryModel) -> SchemeAnswer:
     """Entries lost in a crash never come back: what arrives in the long run has a route of brokers that never fail. But
     where neighbours compare what they want at every link-up they do, as with periodic subscription."""
-    if model.system.delivery.fault_tolerance.refresh == "link":
+    if model.refreshes_by_link:
         return replace(_periodic(model), scheme="none")
     fails = np.array([broker is not None for broker in model.components.brokers])
     parts = model.paths.parts

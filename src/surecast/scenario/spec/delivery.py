@@ -75,9 +75,9 @@ class FaultTolerance(ScenarioPart):
     """Age at which an unrefreshed routing entry is dropped; left out, three refresh intervals."""
     retransmission_interval: Duration = 10.0
     """Time between two transmissions of an event that was not acknowledged; 0 sends it when the link comes up."""
-    refresh: Literal["end-to-end", "link"] = "end-to-end"
-    """The recovery of a broker that has lost its routing table: when the subscriptions are refreshed from end to end,
-    or by a comparison with each neighbour when its link comes up."""
+    refresh: Literal["end-to-end", "link"] = "link"
+    """The recovery of a broker that has lost its routing table: by a comparison with each neighbour when its link comes
+    up, or, as in the reliability paper, when the subscriptions are refreshed from end to end."""
     detection: Duration = 0.0
     """Time after which a broker notices that a neighbour or the link to it is gone."""
     start: Duration = 0.0

@@ -105,7 +105,7 @@ class ReliabilitySettings(Extent):
         if isinstance(schemes, str):
             raise ConfigurationError(f"schemes: write a list, such as [{schemes!r}]")
         tolerance = system.delivery.fault_tolerance
-        by_link = tolerance.refresh == "link"
+        by_link = tolerance.refresh == "link" and refresh_interval_s is None  # an interval is that from end to end
         if refresh_interval_s is None:
             refresh_interval_s = 0.0 if by_link else tolerance.refresh_interval
             if subscription_timeout_s is None:

@@ -12,8 +12,8 @@ __all__ = ["Options"]
 class Options:
     """The differences of the simulated world from the plain one.
 
-    `refresh_s`: time between two refreshes of a subscription, the scenario's where None; 0 is ideal: all
-    subscriptions are issued again as soon as anything comes up, and none times out.
+    `refresh_s`: time between two refreshes of a subscription from end to end, as the scenario refreshes where None; 0
+    is ideal: all subscriptions are issued again as soon as anything comes up, and none times out.
     `retransmission_s`: time between two transmissions of an event, the scenario's where None; 0 is ideal: a waiting
     event goes as soon as the neighbour is up.
     `detection_s`: how long a broker takes to notice that a neighbour is gone, the scenario's where None.

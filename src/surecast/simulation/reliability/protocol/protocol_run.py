@@ -59,7 +59,8 @@ def simulate_world(
     if given is not None:
         given.check(system)
     tolerance = system.delivery.fault_tolerance
-    plan = plan_of_system(system, scheme=scheme, refresh=tolerance.refresh)
+    refresh = tolerance.refresh if chosen.refresh_s is None else "end-to-end"
+    plan = plan_of_system(system, scheme=scheme, refresh=refresh)
     interval_s = _given(chosen.refresh_s, tolerance.refresh_interval)
     settings = _settings(system, plan, chosen, interval_s)
     replay = f"simulate_world(system, {scheme!r}, duration_s={duration_s!r}, seed={seed!r}"
