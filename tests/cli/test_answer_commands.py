@@ -55,6 +55,7 @@ def test_simulate_is_reproducible(surecast: Run, tmp_path: Path, method: str) ->
     assert check_accounts(load(tmp_path / "r.json")) == []
 
 
+@pytest.mark.long  # test_processes has workers every time
 def test_workers_change_nothing(surecast: Run) -> None:
     one, two = (surecast("simulate", "s.yaml", "--json", "--workers", n).stdout for n in ("1", "2"))
     assert one == two

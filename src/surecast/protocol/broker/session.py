@@ -214,13 +214,3 @@ class Session:
         if inflight and not inflight.keys().isdisjoint(range(first, first + count)):
             count = next(at for at in range(count) if first + at in inflight)
         return first, count
-
-    def take_identifier(self) -> int:
-        """The next free packet identifier; there is one, since fewer than 65,535 messages are in flight."""
-        identifier = self.next_identifier
-        inflight = self.inflight
-        while True:
-            identifier = identifier + 1 if identifier < 65_535 else 1
-            if identifier not in inflight:
-                self.next_identifier = identifier
-                return identifier
