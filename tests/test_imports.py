@@ -125,6 +125,13 @@ assert len(predict(Scenario.load(sys.argv[1])))
     assert not [name for name in models if name.startswith("simulation.")]
 
 
+def test_a_client_process_of_a_run_loads_no_model() -> None:
+    """It is given its plan; only who makes one draws."""
+    modules = loaded("import surecast.measurement.client_processes")
+    assert not modules & {"numba", "scipy", "networkx"}
+    assert models_of(modules) == set()
+
+
 def test_a_name_that_a_package_has_not_is_an_error_as_ever() -> None:
     import surecast.prediction
 

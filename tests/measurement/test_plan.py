@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from surecast.errors import AssumptionError, ConfigurationError
-from surecast.measurement import make_plan, measurement_plan
+from surecast.measurement import make_plan
 from surecast.scenario import Streams, System, build, parse_text
 from surecast.scenario.mechanism import JoinTable, Mechanism
 
@@ -101,7 +101,7 @@ def test_what_leaves_nothing_to_ask_is_refused_by_its_field(
 @pytest.mark.parametrize("table", [((0.5, 0.5, 0.0), (1.0,)), ((1.0, 0.5), (1.0,)), ((1.0, 0.0), (1.0, 0.0))])
 def test_a_table_that_is_no_threshold_is_refused(table: JoinTable, monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = Mechanism(join_table=table)
-    monkeypatch.setattr(measurement_plan, "find_mechanisms", lambda system: {"s": mechanism})
+    monkeypatch.setattr("surecast.prediction.find_mechanisms", lambda system: {"s": mechanism})
     with pytest.raises(AssumptionError, match=r"delivery\.dropping\.policy: the join table of s is no threshold"):
         make_plan(system_of(COMING, delivery={"dropping": {"policy": "optimal"}}))
 

@@ -5,9 +5,26 @@
 True
 """
 
-from surecast.measurement.measurement_plan import RunPlan, make_plan
-from surecast.measurement.replayed_traces import TraceReplay
-from surecast.measurement.system_run import run_plan, run_system
-from surecast.measurement.workload_drive import RunInterrupted
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from surecast.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from surecast.measurement.measurement_plan import RunPlan, make_plan
+    from surecast.measurement.replayed_traces import TraceReplay
+    from surecast.measurement.system_run import run_plan, run_system
+    from surecast.measurement.workload_drive import RunInterrupted
+else:
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "surecast.measurement.measurement_plan": ["RunPlan", "make_plan"],
+            "surecast.measurement.replayed_traces": ["TraceReplay"],
+            "surecast.measurement.system_run": ["run_plan", "run_system"],
+            "surecast.measurement.workload_drive": ["RunInterrupted"],
+        },
+    )
 
 __all__ = ["RunInterrupted", "RunPlan", "TraceReplay", "make_plan", "run_plan", "run_system"]

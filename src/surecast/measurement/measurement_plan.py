@@ -1,7 +1,8 @@
 """The plan of a run: the scenario's times and rates, scaled, and its mechanisms as limits of a broker.
 
 Everything random is drawn before the run begins, from the streams that the simulation of dropping draws its first run
-from: the same publications and the same connected periods, whatever becomes of them.
+from: the same publications and the same connected periods, whatever becomes of them. What draws is imported by who
+makes a plan: client processes, which are given theirs, start without the compiled simulations.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,6 @@ from surecast.documents.units import format_duration
 from surecast.errors import AssumptionError, ConfigurationError
 from surecast.measurement.asked_targets import AskedTarget, asked_targets, prior_limits
 from surecast.measurement.replayed_traces import TraceReplay, changes_of, replayed
-from surecast.prediction import find_mechanisms
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.plan_of_system import plan_of_system
@@ -29,9 +29,9 @@ from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Publisher, Subscriber, System
 from surecast.scenario.traces import AvailabilityTrace
-from surecast.simulation.dropping.draws import Switches, draw_events, draw_switches
-from surecast.simulation.reliability.compiled.traces import draw_trace
-from surecast.simulation.replication.outages import draw_replica_traces
+
+if TYPE_CHECKING:
+    from surecast.simulation.dropping.draws import Switches
 
 __all__ = ["EVENT_RATE_MAX", "PlannedEvents", "RunPlan", "make_plan", "topic_of"]
 
@@ -275,6 +275,9 @@ def make_plan(
     ...
     surecast.errors.AssumptionError: delivery.coding: packets travel coded between brokers, and no run does that yet
     """
+    from surecast.simulation.dropping.draws import draw_switches
+    from surecast.simulation.reliability.compiled.traces import draw_trace
+
     experiment = system.experiment
     whole = experiment.duration if duration_s is None else duration_s
     early = (
@@ -458,6 +461,8 @@ def _mechanisms(system: System) -> dict[str, Mechanism]:
     # The formulas know how a queue that is stable behaves; a run takes any, so that `none` needs no answer of theirs.
     if dropping.policy == "none":
         return {s.name: Mechanism() for s in coming}
+    from surecast.prediction import find_mechanisms
+
     mechanisms = dict(find_mechanisms(replace(system, subscribers=coming)))
     for name, mechanism in mechanisms.items():
         _check_table(name, mechanism)
@@ -486,6 +491,8 @@ def _check_table(name: str, mechanism: Mechanism) -> None:
 
 def _events(system: System, mechanisms: Mapping[str, Mechanism], streams: Streams, end_s: float) -> PlannedEvents:
     """Returns Poisson events of all publishers; each goes to one of its publisher's topics at random."""
+    from surecast.simulation.dropping.draws import draw_events
+
     index = {topic.name: i for i, topic in enumerate(system.topics)}
     expiring = next((m for m in mechanisms.values() if m.expires), None)
     times, publishers, topics, lifetimes = [], [], [], []
@@ -524,6 +531,8 @@ def _lifetimes(who: Publisher, expiring: Mechanism | None, dropping: bool, strea
 def _traces(group: Group, streams: Streams, name: str, end_s: float) -> tuple[Floats, ...]:
     """Returns the times at which each process fails and is up again, in turn. A process down at the start fails at time
     0."""
+    from surecast.simulation.reliability.compiled.traces import draw_trace
+
     traces = []
     for replica in range(1, group.replicas + 1):
         starts, ends = draw_trace(group.failures, streams, "run 0/process", f"{name}/{replica}", end_s)
@@ -534,6 +543,9 @@ def _traces(group: Group, streams: Streams, name: str, end_s: float) -> tuple[Fl
 def _of(system: System, group: Group, streams: Streams, end_s: float) -> tuple[Floats, ...]:
     """Returns the times at which each broker of an overlay fails and is up again, or each replica of the groups that
     they are: those of a simulation's first run."""
+    from surecast.simulation.reliability.compiled.traces import draw_trace
+    from surecast.simulation.replication.outages import draw_replica_traces
+
     brokers = system.overlay.brokers
     if group.replicas > 1:
         return tuple(
