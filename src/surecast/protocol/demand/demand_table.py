@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
@@ -33,7 +32,7 @@ class _Wanted:
 
     def __init__(self) -> None:
         self.always: dict[tuple[str, int], int] = {}
-        self.holders: Counter[tuple[str, int]] = Counter()
+        self.holders: dict[tuple[str, int], int] = {}
         """Those with some contents, and how many filters of each."""
         self.contents: FilterIndex[tuple[str, int]] | None = None
 
@@ -197,8 +196,9 @@ class DemandTable:
         if wanted.contents is None:
             wanted.contents = FilterIndex()
             self._forget(joint.topic)
-        wanted.holders[neighbour, joint.qos] += 1
-        wanted.contents.add(joint.content, (neighbour, joint.qos))
+        key = (neighbour, joint.qos)
+        wanted.holders[key] = wanted.holders.get(key, 0) + 1
+        wanted.contents.add(joint.content, key)
         self._count_names(joint, 1)
 
     def _unfile(self, neighbour: str, joint: JointFilter) -> None:
@@ -210,10 +210,11 @@ class DemandTable:
                 del wanted.always[key]
                 self._forget(joint.topic)
         elif wanted.contents is not None:
-            wanted.contents.remove(joint.content, (neighbour, joint.qos))
-            wanted.holders[neighbour, joint.qos] -= 1
-            if not wanted.holders[neighbour, joint.qos]:
-                del wanted.holders[neighbour, joint.qos]
+            key = (neighbour, joint.qos)
+            wanted.contents.remove(joint.content, key)
+            wanted.holders[key] -= 1
+            if not wanted.holders[key]:
+                del wanted.holders[key]
             if not wanted.contents:
                 wanted.contents = None
                 self._forget(joint.topic)

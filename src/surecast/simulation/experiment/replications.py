@@ -6,11 +6,13 @@ A run depends on the seed and its own number only: it draws from random streams 
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
 
 from surecast.errors import ConfigurationError
 from surecast.workers import worker_pool
@@ -41,6 +43,9 @@ class Extent:
         """The end of the time that counts."""
         return self.warm_up_s + self.duration_s
 
+
+_COLLECTION_OBJECTS: Final = 100_000
+"""So many new objects, and not 700, are looked through for garbage at a time."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of runs done and of all."""
@@ -105,16 +110,29 @@ def replications(
 
     With `threads` they are shared by threads of this process, which pays where the work is compiled.
     """
+    work = simulate if threads else partial(_collecting_rarely, simulate)
     if workers <= 1:
-        yield Replications(lambda jobs: (simulate(*job) for job in jobs), total, progress)
+        yield Replications(lambda jobs: (work(*job) for job in jobs), total, progress)
         return
     with worker_pool(workers, threads=threads) as pool:
 
         def map_jobs(jobs: Iterable[Job]) -> Iterator[R]:
-            futures = [pool.submit(simulate, *job) for job in jobs]
+            futures = [pool.submit(work, *job) for job in jobs]
             return (future.result() for future in futures)
 
         yield Replications(map_jobs, total, progress)
+
+
+def _collecting_rarely(simulate: Callable[..., R], *job: Any) -> R:
+    """Does a run with rare collections of garbage: a simulation keeps most of what it makes, and little of what it
+    drops has cycles, so that looking at all of it again and again took up to half of the time."""
+    before = gc.get_threshold()
+    if before[0]:  # else the caller collects none
+        gc.set_threshold(max(before[0], _COLLECTION_OBJECTS), *before[1:])
+    try:
+        return simulate(*job)
+    finally:
+        gc.set_threshold(*before)
 
 
 def replicate(
