@@ -22,7 +22,7 @@ from surecast.broker.config import default_admin_socket
 from surecast.broker.overlay.overlay_writing import write_overlay
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, Tree
 
-__all__ = ["SCHEMES", "SurecastOverlay"]
+__all__ = ["LIMITS", "SCHEMES", "SurecastOverlay"]
 
 SCHEMES = {
     "surecast": ("none", "memory"),
@@ -40,7 +40,7 @@ TRACED = "surecast, bypass"
 _TRACED_BROKER = Path(__file__).with_name("traced_broker.py")
 _STABLE_S = 2.1
 _SETTLED_WITHIN_S = 40.0
-_LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB", "subscriptions": 200_000}
+LIMITS = {"queue_messages": 1_000_000, "queue_size": "1GiB", "subscriptions": 200_000}
 """A subscriber that falls behind loses nothing, and one client may have all filters."""
 
 
@@ -57,7 +57,7 @@ class SurecastOverlay(Overlay):
         super().__init__(topology, folder, core)
         plan = OverlayPlan(topology.brokers, topology.links, (Tree(topology.tree, scheme),))
         self._file = self.folder / "overlay.yaml"
-        options = {"durability": durability, "limits": _LIMITS, "log": {"level": "warning"}, **settings}
+        options = {"durability": durability, "limits": LIMITS, "log": {"level": "warning"}, **settings}
         overlay = write_overlay(self._file, "bench", plan, options=options)
         for broker in topology.brokers:
             self.ports[broker] = int(overlay.mqtt_address(broker).rpartition(":")[2])
