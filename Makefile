@@ -20,7 +20,7 @@ test: setup lint
 	$(BIN)/python tools/compile_kernels.py
 	$(WITH_JAVA) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -rs -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-# What takes minutes more: killed Spark runs, a Spark cluster, more kinds of replicated groups.
+# What takes minutes more: killed Spark runs, a Spark cluster, more kinds of replicated groups, more random draws.
 test-long: setup
 	$(WITH_JAVA) $(BIN)/python -m pytest -q -rs -m long -o faulthandler_timeout=1600 tests
 
