@@ -32,6 +32,9 @@ _DEVIATIONS: Final = 4
 _SLACK_MAX: Final = 0.75
 """and the deviations add at most so many of the least times: one slow commit must not hide the next failure."""
 
+_READ_S: Final = 0.005
+"""Within such a time a broker that was busy has read what came meanwhile."""
+
 
 @dataclass(slots=True)
 class _Round:
@@ -153,16 +156,15 @@ class AwaitedAcks:
         return min(probe.due_s for probe in self._probes.values()) if self._probes else inf
 
     def late(self, now: float) -> list[str]:
-        """Returns the neighbours that have become late. Where this is asked late itself, the broker was busy or did not
-        run, and their acknowledgements may wait to be read: they have once more as long."""
+        """Returns the neighbours that have become late. Where this is asked late itself, the broker was busy, its
+        disk was slow or it did not run: what they said meanwhile is read first."""
         late: list[str] = []
         for hop, probe in self._probes.items():
             if now < probe.due_s:
                 continue
-            allowed_s = self.allowed_s(hop)
-            if not probe.was_late and now - probe.due_s > allowed_s / 4:
+            if not probe.was_late and now - probe.due_s > self.allowed_s(hop) / 4:
                 probe.was_late = True
-                probe.due_s = now + allowed_s
+                probe.due_s = now + _READ_S
             else:
                 probe.due_s = inf
                 late.append(hop)
