@@ -14,7 +14,8 @@ compared:
 - simulated, with the outages as they were executed, and the publications of the run;
 - predicted from the availabilities, the times up and down and the detection that the run had. By chance outages come
   together more or less often than those availabilities say: how far simulated runs of the same length are from the
-  prediction of theirs stands beside it;
+  prediction of theirs stands beside it (*by chance*), and how far the outages of this seed are, simulated as they were
+  drawn, without any process (*as drawn*);
 - predicted from the scenario. One run has few failures: it is judged by the interval in which 95 % of simulated runs of
   the same length are, with failures of their own.
 """
@@ -222,7 +223,7 @@ def compare(options: argparse.Namespace) -> None:
             if (place / "run.pickle").exists() and not (place / "compared.json").exists()
         ]
         spread = runs_of(system, scheme, options.runs, settings) if missing else np.zeros(0)
-        chance = chance_of(system, scheme, settings).tolist() if missing else []
+        chance = chance_of(system, scheme, settings, range(1, _DRAWS + 1)).tolist() if missing else []
         for place in missing:
             begun = time.process_time()
             measured: Measured = pickle.loads((place / "run.pickle").read_bytes())
@@ -232,7 +233,8 @@ def compare(options: argparse.Namespace) -> None:
             save(predict_reliability(system, [scheme]), place / "predicted.json")
             low, high = np.quantile(spread, [0.025, 0.975], axis=0)
             availability = {name: outages.availability(name) for name in outages.up}
-            kept = {"low": low.tolist(), "high": high.tolist(), "runs": options.runs, "chance": chance,
+            drawn = chance_of(system, scheme, settings, [measured.plan.seed])[0].tolist()
+            kept = {"low": low.tolist(), "high": high.tolist(), "runs": options.runs, "chance": chance, "drawn": drawn,
                     "availability": availability, "detection_s": outages.detection_s}  # fmt: skip
             (place / "compared.json").write_text(json.dumps(kept, indent=2) + "\n")
             print(f"{place.name}: compared in {time.process_time() - begun:.0f} s of processor time", flush=True)
@@ -246,14 +248,15 @@ def runs_of(system: System, scheme: str, runs: int, settings: Settings) -> Float
     ])  # fmt: skip
 
 
-def chance_of(system: System, scheme: str, settings: Settings) -> Floats:
-    """Returns by how much simulated runs (rows) are off the prediction from their own availabilities, by subscriber."""
+def chance_of(system: System, scheme: str, settings: Settings, seeds: Sequence[int]) -> Floats:
+    """Returns by how much simulated runs (rows, one for each seed) are off the prediction from their own
+    availabilities, by subscriber."""
     rows = []
     end_s = settings.days * DAY_S + max(each.deadline_s for each in system.publishers)
     components = [("broker", each) for each in system.overlay.brokers] + [
         ("link", each) for each in system.overlay.links
     ]
-    for seed in range(1, _DRAWS + 1):
+    for seed in seeds:
         up: dict[str, list[tuple[float, float]]] = {}
         for kind, each in components:
             starts, ends = draw_trace(each.failures, Streams(seed), f"run 0/{kind}", each.name, end_s)
@@ -305,9 +308,9 @@ def seen_of(options: argparse.Namespace, topology: str, scheme: str) -> list[See
 def show(options: argparse.Namespace) -> None:
     """Prints a row for every cell, and the means over all; draws the pictures."""
     print(json.dumps(asdict(settings_of(options))))
-    print("| topology | scheme | runs, kills, cuts | measured | executed: mean, largest | as run: mean, by chance "
-          "| plain: mean, within | lost | load |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("| topology | scheme | runs, kills, cuts | measured | executed: mean, largest | as run "
+          "| by chance: mean, 95 % | as drawn | plain: mean, within | lost | load |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     groups: dict[str, list[ScatterGroup]] = {}
     sums: list[tuple[float, float]] = []
     for topology, scheme, _ in cells([0]):
@@ -323,12 +326,15 @@ def show(options: argparse.Namespace) -> None:
         ])  # fmt: skip
         draws = np.array(runs[0].known["chance"])
         parts = np.array_split(draws, max(1, len(draws) // len(runs)))
-        chance = np.mean([np.abs(part.mean(axis=0)).mean() for part in parts])
+        chance = [np.abs(part.mean(axis=0)).mean() for part in parts]
+        low, high = np.quantile(chance, [0.025, 0.975])
+        drawn = np.abs(np.mean([run.known["drawn"] for run in runs], axis=0)).mean()
         kills, cuts = (sum(run.known[name] for run in runs) for name in ("kills", "cuts"))
         loads = [run.known[name] for run in runs for name in ("load_before", "load_after")]
         print(
             f"| {topology} | {scheme} | {len(runs)}, {kills}, {cuts} | {mean['measured'].mean():.3f} "
-            f"| {executed.mean():.4f}, {executed.max():.4f} | {as_run.mean():.4f}, {chance:.4f} "
+            f"| {executed.mean():.4f}, {executed.max():.4f} | {as_run.mean():.4f} "
+            f"| {np.mean(chance):.4f}, {low:.4f} to {high:.4f} | {drawn:.4f} "
             f"| {plain.mean():.3f}, {100 * within:.0f} % | {sum(run.lost for run in runs):.0f} "
             f"| {min(loads):.0f} to {max(loads):.0f} |"
         )

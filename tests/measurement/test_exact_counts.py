@@ -20,7 +20,7 @@ from surecast.measurement.overlay_processes import OverlayProcesses
 from surecast.measurement.processes import start_processes
 from surecast.protocol.filters import Event, Filter
 from surecast.protocol.mqtt import Properties
-from surecast.scenario import System, build, parse_text
+from surecast.scenario import System, build, load_system, parse_text
 from surecast.simulation.capacity import ALGORITHMS
 from surecast.simulation.capacity.client_behaviour import draw_event, draw_filter
 from surecast.simulation.capacity.delivery_oracle import SimulatedSubscription
@@ -117,7 +117,8 @@ async def compare(system: System, algorithm: str, folder: Path) -> None:
     subscriptions: list[tuple[str, int, SimulatedSubscription]] = []
     try:
         for number in range(OPERATIONS):
-            home, each = int(rng.integers(4)), workload.classes[int(rng.integers(len(workload.classes)))]
+            home = int(rng.integers(len(processes.addresses)))
+            each = workload.classes[int(rng.integers(len(workload.classes)))]
             choice = rng.random()
             if choice < 0.5 or not subscriptions:
                 wanted, name = draw_filter(each, rng), f"subscriber {number}"
@@ -162,3 +163,21 @@ def test_messages_and_tables_of_brokers_that_run_are_those_of_the_simulation(alg
     scheme, _, name = algorithm.rpartition(" ")
     text = SMALL.replace("SCHEME", scheme or "peer-to-peer").replace("ALGORITHM", name)
     asyncio.run(compare(build(parse_text(text)), algorithm, tmp_path))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_the_brokers_of_the_company_send_what_its_simulation_sends(
+    algorithm: str, repository: Path, tmp_path: Path
+) -> None:
+    """Ten brokers; fewer classes than the example, so that filters of a class meet."""
+    scheme, _, name = algorithm.rpartition(" ")
+    changes = {
+        "workload.classes[0].count": 4,
+        "workload.clients[0].count": 20,
+        "workload.subscriptions.active": 20,
+        "workload.publications": "10/s",
+        "delivery.routing.scheme": scheme or "peer-to-peer",
+        "delivery.routing.algorithm": name,
+    }
+    asyncio.run(compare(load_system(repository / "examples/company.yaml", changes)[1], algorithm, tmp_path))
