@@ -210,6 +210,26 @@ def routes(
 
 
 @app.command()
+def sessions(
+    file: OverlayPath = FOLDER,
+    client: Annotated[str, typer.Option(metavar="CLIENT", help="Only the sessions of this client.")] = "",
+    json: AsJson = False,
+) -> None:
+    """Show where the lasting sessions of clients are, what is queued there, and which are moving to another broker."""
+    from surecast.cli.output import print_json
+    from surecast.cli.overlay_output import print_sessions
+
+    answers = _local(file).ask_all("/homes")
+    for answer in answers.values():
+        if client and "sessions" in answer:
+            answer["sessions"] = [row for row in answer["sessions"] if row["client"] == client]
+    if json:
+        print_json({"brokers": answers})
+    else:
+        print_sessions(answers)
+
+
+@app.command()
 def accounts(file: OverlayPath = FOLDER, json: AsJson = False) -> None:
     """Show what became of all events at each broker, by neighbour, and over each link as of one cut through the running
     overlay. Exits with 1 if something does not add up."""

@@ -114,6 +114,29 @@ def print_routes(answers: Answers) -> None:
                 _say(f"{route['neighbour']} -> {name}, tree {route['tree']}: {text}")
 
 
+def print_sessions(answers: Answers) -> None:
+    """Prints where the lasting sessions are, and how many have moved."""
+    rows = []
+    total = moving = 0
+    for name, answer in answers.items():
+        for row in answer.get("sessions", []):
+            total += 1
+            moving += bool(row["going_to"])
+            state = f"moving to {row['going_to']}" if row["going_to"] else "connected" if row["connected"] else "away"
+            rows.append([row["client"], row["user"], name, state, f"{row['queued']:,}"])
+    silent = [name for name, answer in answers.items() if "error" in answer]
+    _say(
+        f"{total:,} lasting sessions at {len(answers) - len(silent)} brokers, {moving:,} of them moving"
+        + (f"; no answer: {_few(silent)}" if silent else "")
+    )
+    print_table(("client", "user", "broker", "state"), ("queued",), rows)
+    for name, answer in answers.items():
+        if moves := answer.get("moves"):
+            came = f"{moves['moved_in']:,} have come with {moves['messages_in']:,} messages"
+            waits = f"{moves['waiting']:,} clients wait, {moves['begun_anew']:,} began anew"
+            _say(f"{name}: {came}, {moves['moved_out']:,} have gone; {waits}")
+
+
 def accounts_verdict(answers: Answers, cut: Mapping[str, Any]) -> str:
     """Returns whether the accounts of all brokers, and those of their links as of one cut, balance, or which do not."""
     silent = [name for name, answer in answers.items() if "error" in answer]

@@ -221,6 +221,14 @@ class BrokerWorld:
         self.crashes = 0
         self.is_lied_to = False
         """True where bytes between brokers are changed, so that any of them may end a connection at any time."""
+        self.populate()
+        for name in self.machines:
+            self.start(name)
+        self.heal()
+
+    def populate(self) -> None:
+        """Makes the clients."""
+        random = self.random
         for number in range(4):
             home, version = random.choice(self.plan.brokers), random.choice((V311, V5))
             wanted = ("#", "a/+", random.choice(TOPICS), "a/1")[number]
@@ -228,9 +236,6 @@ class BrokerWorld:
         for number in range(3):
             home, version = random.choice(self.plan.brokers), random.choice((V311, V5))
             self.clients.append(Publisher(f"p{number}", home, version, number))
-        for name in self.machines:
-            self.start(name)
-        self.heal()
 
     @property
     def subscribers(self) -> list[Subscriber]:
@@ -486,10 +491,11 @@ class BrokerWorld:
             for payload in publisher.acknowledged
             for subscriber in self.subscribers
             if subscriber.qos
-            and _wants(subscriber.filter, publisher.topics[payload])
+            and self.wants(subscriber.filter, publisher.topics[payload])
             and payload not in set(subscriber.received)
         ]
 
-
-def _wants(filter: str, topic: str) -> bool:
-    return filter in ("#", topic) or (filter == "a/+" and topic.startswith("a/"))
+    @staticmethod
+    def wants(filter: str, topic: str) -> bool:
+        """Whether a subscriber with a filter wants a topic."""
+        return filter in ("#", topic) or (filter == "a/+" and topic.startswith("a/"))

@@ -219,9 +219,13 @@ are sent where they are refreshed from end to end."""
     """Time for which publishers have to wait for a link that is full. Then they are read again; while it stays full,"""
     overflow: Overflow = "drop-new"
     """this rule says what is dropped for the neighbour, as for sessions; with `reject` publishers are told."""
-    sessions: Literal["separate", "send-home"] = "separate"
-    """The answer to a client of MQTT 5 that asks for its session at another broker: a session of its own there, or a \
-server reference to the broker that has it."""
+    sessions: Literal["separate", "send-home", "move"] = "separate"
+    """The answer to a client that asks for its session at another broker: a session of its own there, a server \
+reference to the broker that has it (MQTT 5), or the session itself, which moves."""
+    move_wait: PositiveDuration = 5.0
+    """Time for which a client waits for its session from a broker that sends nothing; then it begins anew."""
+    move_linger: PositiveDuration = 5.0
+    """Time for which a broker still takes messages for a session that has moved, and passes them on."""
     gates: bool = False
     """Whether links can be cut, delayed and made lossy at the broker's local socket, for experiments."""
     brokers: Annotated[tuple[OverlayBrokerSpec, ...], Field(min_length=1)]
@@ -387,7 +391,7 @@ def _of_sessions(overlay: OverlayFile) -> list[Finding]:
     if overlay.sessions == "separate" or not groups:
         return []
     hint = "write sessions: separate, or leave it out"
-    return [(("sessions",), f"{groups[0]} is a group of replicas, which sends nobody home yet", hint)]
+    return [(("sessions",), f"{groups[0]} is a group of replicas, whose sessions stay with it for now", hint)]
 
 
 def _findings(overlay: OverlayFile) -> list[Finding]:

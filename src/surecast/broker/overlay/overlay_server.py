@@ -82,6 +82,13 @@ class OverlayServer(HoldsPublishers, Server):
         if (homes := self.overlay.homes) is not None:
             yield "overlay_sessions", "Lasting sessions in the whole overlay.", len(homes)
             yield "overlay_sent_home", "Clients that were sent to the broker of their session.", homes.sent_home
+        if (moves := self.overlay.moves) is not None:
+            yield "overlay_sessions_moved_in", "Sessions that have come from other brokers.", moves.moved_in
+            yield "overlay_sessions_moved_out", "Sessions that have gone to other brokers.", moves.moved_out
+            yield "overlay_sessions_on_their_way", "Sessions that are leaving for another broker.", moves.on_their_way
+            yield "overlay_sessions_begun_anew", "Clients whose session was out of reach.", moves.begun_anew
+            yield "overlay_messages_moved_in", "Messages that have come with sessions.", moves.messages_in
+            yield "overlay_messages_moved_twice", "Of these, messages that were there already.", moves.repeated
 
     def _system_values(self) -> dict[str, str]:
         values = super()._system_values()
@@ -159,7 +166,10 @@ def node_settings(overlay: OverlayFile) -> NodeSettings:
         custody_events_max=overlay.custody,
         retained_max=overlay.limits.retained,
         retained_bytes_max=int(overlay.limits.retained_size),
-        homes_max=overlay.limits.sessions * len(overlay.brokers) if overlay.sessions == "send-home" else 0,
+        homes_max=overlay.limits.sessions * len(overlay.brokers) if overlay.sessions != "separate" else 0,
+        moves=overlay.sessions == "move",
+        move_wait_s=overlay.move_wait,
+        move_linger_s=overlay.move_linger,
         hold_max_s=overlay.hold_max,
         overflow=overlay.overflow,
     )

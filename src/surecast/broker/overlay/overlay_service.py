@@ -18,7 +18,7 @@ from surecast.broker.overlay.overlay_cut import cut_of
 from surecast.broker.overlay.overlay_file import OverlayFile, config_of, load_overlay
 from surecast.broker.overlay.overlay_links import OverlayLinks
 from surecast.broker.overlay.overlay_server import OverlayServer
-from surecast.broker.overlay.overlay_views import accounts_of, links_of, routes_of
+from surecast.broker.overlay.overlay_views import accounts_of, links_of, routes_of, sessions_of
 from surecast.broker.server import Server
 from surecast.broker.service_log import BrokerLog
 from surecast.errors import ConfigurationError, SurecastError
@@ -104,6 +104,7 @@ class OverlayService(BrokerService):
             "/accounts": lambda query: accounts_of(server),
             "/cut": lambda query: cut_of(server, query.get("begin") == "true", query.get("of", "")),
             "/routes": lambda query: routes_of(server, query.get("filters") == "true"),
+            "/homes": lambda query: sessions_of(server),
             "/gate": lambda query: gate_of(self.overlay, server.links, query),
         }
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from surecast.broker.overlay.overlay_group import OverlayGroupServer
     from surecast.broker.overlay.overlay_server import OverlayServer
 
-__all__ = ["accounts_of", "links_of", "routes_of"]
+__all__ = ["accounts_of", "links_of", "routes_of", "sessions_of"]
 
 
 def links_of(server: OverlayServer | OverlayGroupServer) -> dict[str, Any]:
@@ -52,6 +52,34 @@ def routes_of(server: OverlayServer | OverlayGroupServer, with_filters: bool = F
     homes = len(server.overlay.homes) if server.overlay.homes is not None else None
     members_of = members if with_filters else len(members)
     return {"broker": node.name, "routes": routes, "members": members_of, "homes": homes}
+
+
+def sessions_of(server: OverlayServer) -> dict[str, Any]:
+    """Returns where the sessions of all clients are at home as far as a broker knows, which parts of sessions it has,
+    and where these go; with the figures of sessions that have moved. `homes` is None where nobody asks for them."""
+    overlay = server.overlay
+    homes, moves, known = overlay.homes, overlay.moves, overlay.core.sessions.by_key
+    rows = []
+    for key, session in known.items():
+        home = homes.home_of(key) if homes is not None else ""
+        if session.persistent:
+            rows.append(
+                {
+                    "user": session.user,
+                    "client": session.client,
+                    "home": home,
+                    "connected": session.connection is not None,
+                    "queued": session.queued,
+                    "going_to": moves.target_of(key) if moves is not None else "",
+                }
+            )
+    figures = ("moved_in", "moved_out", "on_their_way", "waiting", "begun_anew", "messages_in", "repeated")
+    return {
+        "broker": overlay.name,
+        "homes": len(homes) if homes is not None else None,
+        "sessions": rows,
+        "moves": {name: getattr(moves, name) for name in figures} if moves is not None else None,
+    }
 
 
 def accounts_of(server: OverlayServer | OverlayGroupServer) -> dict[str, Any]:

@@ -18,6 +18,7 @@ REASONS: Final[tuple[str, ...]] = (
     "rejected",
     "session-ended",
     "handed-on",
+    "moved",
 )
 """Why a message is dropped; docs/semantics.md explains each."""
 

@@ -49,6 +49,9 @@ class Connecting:
                 text = f"the session is at {server}"
                 self._disconnecting.refuse(connection, ReasonCode.USE_ANOTHER_SERVER, text, server)
                 return
+        if traffic is not None and traffic.waits is not None and traffic.waits(connection, connect, now):
+            connection.phase = Phase.CHECKING
+            return
         self._take_over(connection, connect, now)
         try:
             session, was_there, assigned = self._sessions.open(connection, connect, now)

@@ -459,6 +459,7 @@ class BrokerCore:
 
     def _subscribe(self, connection: Connection, session: Session, packet: Subscribe, now: float) -> None:
         self.dirty.add(connection)
+        session.renewed = False
         if not self.deciding.takes(connection, session, packet, now):
             self._subscribing.subscribe(connection, session, packet, now)
 

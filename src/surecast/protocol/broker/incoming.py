@@ -8,7 +8,7 @@ from surecast.errors import PeerError
 from surecast.protocol.broker.connection import Connection
 from surecast.protocol.broker.fan_out import FanOut, Group, Target
 from surecast.protocol.broker.local_traffic import LocalTraffic
-from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.message import EventName, Message
 from surecast.protocol.broker.message_batch import MessageBatch
 from surecast.protocol.broker.message_expiry import Meanings
 from surecast.protocol.broker.observer import Counters, Observer
@@ -113,6 +113,7 @@ class Incoming:
             self._publish_singles(connection, session, batch, now)
             return
         self._counters.published += count
+        event = self._take_events(count)
         group = fan.quick
         if group is not None and group.version_5 is batch.version_5 and len(batch.data) <= group.bytes_max:
             self.next_number += count
@@ -121,9 +122,9 @@ class Incoming:
             group.count += count
             self._dirty.update(group.connections)
         else:
-            self.spread(batch, 0, count, fan, (connection,), (count,), now)
+            self.spread(batch, 0, count, fan, (connection,), (count,), now, event)
         if self._traffic is not None:
-            self._traffic.publish(session.key, batch, 0, count)
+            self._traffic.publish(session.key, batch, 0, count, event)
         if qos:
             self._answer_batch(connection, batch, 0, count, self.answer_reason(batch, fan))
 
@@ -135,6 +136,7 @@ class Incoming:
         answered = carried = reason = given = start = 0
         touched: set[Group] = set()
         is_alone = self._traffic is None
+        event = self._take_events(batch.count)
         for begin, stop, fan in self._pieces(connection, session, batch, qos):
             end = ends[stop - 1]
             group = fan.quick if fan is not None and is_alone else None
@@ -153,7 +155,7 @@ class Incoming:
                 if qos and begin > answered:
                     self._answer_batch(connection, batch, answered, begin, reason)
                 if self._traffic is not None and begin > carried:
-                    self._traffic.publish(session.key, batch, carried, begin)
+                    self._traffic.publish(session.key, batch, carried, begin, event)
                 self._publish_singles(connection, session, batch.part(begin, stop), now)
                 answered = carried = stop
                 continue
@@ -163,9 +165,11 @@ class Incoming:
                 answered = begin
             reason = other
             self._counters.published += stop - begin
-            self.spread(batch, begin, stop, fan, (connection,), (stop - begin,), now)
+            self.spread(
+                batch, begin, stop, fan, (connection,), (stop - begin,), now, event.plus(begin) if event else None
+            )  # fmt: skip
         if self._traffic is not None and batch.count > carried:
-            self._traffic.publish(session.key, batch, carried, batch.count)
+            self._traffic.publish(session.key, batch, carried, batch.count, event)
         for group in touched:
             self._dirty.update(group.connections)
         self.next_number += given
@@ -213,6 +217,11 @@ class Incoming:
         is_unwanted = batch.version_5 and not fan.targets and self._traffic is None
         return ReasonCode.NO_MATCHING_SUBSCRIBERS if is_unwanted else 0
 
+    def _take_events(self, count: int) -> EventName | None:
+        """Returns the identity of the first of some publications, where sessions move between brokers."""
+        traffic = self._traffic
+        return None if traffic is None or traffic.take_events is None else traffic.take_events(count)
+
     def _fan(self, connection: Connection, session: Session, topic: str, qos: int) -> FanOut | None:
         """Returns the subscribers of plain messages to a topic; None if the client may not publish to it."""
         if not self._permits(connection, session, topic):
@@ -232,9 +241,11 @@ class Incoming:
         senders: Sequence[Connection | str | None],
         counts: Sequence[int],
         now: float,
+        event: EventName | None = None,
     ) -> None:
         """Gives messages that the same subscribers get to these; `counts` says how many each client sent. A client
-        that is connected to another broker is named by the key of its session there."""
+        that is connected to another broker is named by the key of its session there. `event` is the identity of the
+        first."""
         count, number = stop - begin, self.next_number
         self.next_number = number + count
         source: MessageBatch | None = None
@@ -247,7 +258,7 @@ class Incoming:
                 or group.identifiers
                 or (len(batch.data) > group.bytes_max and batch.fit(group.bytes_max, begin, stop) < count)
             ):
-                source = source or _source(batch, begin, stop, number, senders, counts, now)
+                source = source or _source(batch, begin, stop, number, senders, counts, now, event)
                 self._convert(group, source, now)
                 continue
             if group.appends:
@@ -259,14 +270,14 @@ class Incoming:
             group.count += count
         for group in fan.direct:
             for target, sent in self._outgoing.send_batch(group, batch, begin, batch.sizes(begin, stop)):
-                source = source or _source(batch, begin, stop, number, senders, counts, now)
+                source = source or _source(batch, begin, stop, number, senders, counts, now, event)
                 self._outgoing.send_late(target, source, sent, now)
         if fan.kept:
-            source = source or _source(batch, begin, stop, number, senders, counts, now)
+            source = source or _source(batch, begin, stop, number, senders, counts, now, event)
             for target in fan.kept:
                 self._outgoing.keep_batch(target, source, now)
         if fan.rest:
-            source = source or _source(batch, begin, stop, number, senders, counts, now)
+            source = source or _source(batch, begin, stop, number, senders, counts, now, event)
             deliver, wants = self._outgoing.deliver, self._wants
             for message in source.messages:
                 for target in fan.rest:
@@ -376,6 +387,8 @@ class Incoming:
         retained, traffic = message.retain, self._traffic
         if traffic is not None and traffic.refuses is not None and message.qos and traffic.refuses(message.topic):
             return ReasonCode.QUOTA_EXCEEDED
+        if message.event is None:
+            message.event = self._take_events(1)
         if retained:
             if limit := self._retained.limit_for(message):
                 self._counters.limited[limit] += 1
@@ -451,6 +464,7 @@ def _source(
     senders: Sequence[Connection | str | None],
     counts: Sequence[int],
     now: float,
+    event: EventName | None,
 ) -> MessageBatch:
     """Returns some messages of a batch as they are kept, of which the first has this number."""
     publishers: list[tuple[str, int]] = []
@@ -461,7 +475,7 @@ def _source(
         assert sender is not None
         assert sender.session is not None
         publishers.append((sender.session.key, count))
-    return MessageBatch(batch.part(begin, stop), number, publishers, now)
+    return MessageBatch(batch.part(begin, stop), number, publishers, now, event)
 
 
 def refuses(targets: Iterable[Target]) -> bool:

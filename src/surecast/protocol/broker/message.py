@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Protocol, Self
 
 from surecast.protocol.mqtt.wire import variable_bytes
 
-__all__ = ["Delivery", "Message", "text_field"]
+__all__ = ["Delivery", "EventName", "Message", "text_field"]
 
 _EXPIRY = 0x02
 _SUBSCRIPTION = 0x0B
@@ -22,6 +23,25 @@ def text_field(text: str) -> bytes:
     return len(data).to_bytes(2, "big") + data
 
 
+class EventName(Protocol):
+    """The identity of a publication among all brokers of an overlay."""
+
+    @property
+    def origin(self) -> str:
+        """The broker that took it from its publisher."""
+
+    @property
+    def incarnation(self) -> int:
+        """The start of that broker."""
+
+    @property
+    def number(self) -> int:
+        """Its place among the publications there."""
+
+    def plus(self, count: int) -> Self:
+        """Returns the identity of the publication so many places further on."""
+
+
 class Message:
     """One publication. It is kept once, however many sessions wait for it.
 
@@ -29,13 +49,14 @@ class Message:
     subscriber gets unaltered. `expires_at` is when it is not sent any more, and `interval_end` when the expiry interval
     that subscribers are told is over: both infinite without an expiry, and not the same where a deadline comes first.
     `references` counts the durable queue entries and the retained topic that need it on disk. `size` is what counts
-    against a queue's limit.
+    against a queue's limit. `event` is its identity where sessions move between brokers.
     """
 
     __slots__ = (
         "_first",
         "_kind",
         "_others",
+        "event",
         "expires_at",
         "interval_end",
         "number",
@@ -77,6 +98,7 @@ class Message:
         self.published_at = published_at
         self.publisher = publisher
         self.references = 0
+        self.event: EventName | None = None
         self.size = len(payload) + len(topic_field) + len(properties)
         self._kind: _Kind | None = None
         self._first: Parts = (b"", b"")

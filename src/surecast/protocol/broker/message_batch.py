@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from surecast.protocol.broker.message import Message, text_field
+from surecast.protocol.broker.message import EventName, Message, text_field
 from surecast.protocol.mqtt import PublishBatch
 
 __all__ = ["Made", "MessageBatch"]
@@ -19,19 +19,37 @@ class MessageBatch:
 
     `batch` are their packets, `publishers` who sent how many of them, in order. `sizes` is what each counts in a queue.
     Messages of their own are made of them when somebody needs these. `made` is what was last made of the packets for
-    one session, with packet identifiers, for others that have got as many messages.
+    one session, with packet identifiers, for others that have got as many messages. `event` is the identity of the
+    first, where sessions move between brokers.
     """
 
-    __slots__ = ("_messages", "_other", "batch", "count", "made", "number", "published_at", "publishers", "sizes")
+    __slots__ = (
+        "_messages",
+        "_other",
+        "batch",
+        "count",
+        "event",
+        "made",
+        "number",
+        "published_at",
+        "publishers",
+        "sizes",
+    )
 
     def __init__(
-        self, batch: PublishBatch, number: int, publishers: Sequence[tuple[str, int]], published_at: float
+        self,
+        batch: PublishBatch,
+        number: int,
+        publishers: Sequence[tuple[str, int]],
+        published_at: float,
+        event: EventName | None = None,
     ) -> None:
         self.batch = batch
         self.number = number
         self.publishers = publishers
         self.published_at = published_at
         self.count = batch.count
+        self.event = event
         self.sizes = batch.sizes(0, batch.count)
         self.made: Made = {}
         self._other: PublishBatch | None = None
@@ -61,7 +79,8 @@ class MessageBatch:
             if some > 0:
                 publishers.append((publisher, some))
             at += count
-        return MessageBatch(self.batch.part(begin, stop), self.number + begin, publishers, self.published_at)
+        event = self.event.plus(begin) if self.event is not None else None
+        return MessageBatch(self.batch.part(begin, stop), self.number + begin, publishers, self.published_at, event)
 
     def _make(self) -> list[Message]:
         qos, retain, _ = self.batch.flags
@@ -82,4 +101,7 @@ class MessageBatch:
                             publisher=publisher)
                 )  # fmt: skip
                 number += 1
+        if self.event is not None:
+            for place, message in enumerate(made):
+                message.event = self.event.plus(place)
         return made

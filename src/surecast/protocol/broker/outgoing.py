@@ -58,6 +58,9 @@ class Outgoing:
         if qos == 0:
             self._send_once(session, message, retain, target.identifiers, now)
             return True
+        if session.seen is not None and not session.seen.takes(message):
+            session.accounts.matched -= 1
+            return True
         return self._enqueue(session, message, qos, retain, target.identifiers, now, target.share)
 
     def send_retained(self, target: Target, message: Message, now: float, too_much: bool) -> None:
@@ -182,6 +185,7 @@ class Outgoing:
             or (connection is None and limits.drops_when_away)
             or limits.queue_lifetime_s < math.inf
             or session.target is not None
+            or (session.seen is not None and not session.seen.takes_all(source.event, count, source.published_at))
         ):
             for message in source.messages:
                 self.deliver(target, message, now)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from surecast.protocol.broker.accounts import Accounts
 from surecast.protocol.broker.limits import Limits
-from surecast.protocol.broker.message import Delivery, Message, text_field
+from surecast.protocol.broker.message import Delivery, EventName, Message, text_field
 from surecast.protocol.broker.plain_flight import PlainFlight
 from surecast.protocol.broker.quotas import Quota
 from surecast.protocol.broker.waiting_queue import WaitingQueue
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from surecast.protocol.broker.routes import Route
     from surecast.protocol.broker.target_state import TargetState
 
-__all__ = ["Session", "SessionWill", "Subscription", "session_key", "split_key"]
+__all__ = ["Seen", "Session", "SessionWill", "Subscription", "session_key", "split_key"]
 
 _DEFAULTS = Limits()
 
@@ -46,6 +46,22 @@ def split_key(key: str) -> tuple[str, str]:
     """
     user, _, client = key.rpartition("\0")
     return user, client
+
+
+class Seen(Protocol):
+    """The messages that a session has had, by their identity, where sessions move between brokers."""
+
+    def takes(self, message: Message) -> bool:
+        """Returns whether the session is to have a message; from now on it has had it."""
+
+    def takes_moved(self, message: Message) -> bool:
+        """Returns whether a message of another part of the session is none that this part has had."""
+
+    def gave(self, message: Message) -> None:
+        """Another part of the session has a message now."""
+
+    def takes_all(self, event: EventName | None, count: int, published_at: float) -> bool:
+        """Returns whether the session is to have all of some messages; only then it has had them from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +109,8 @@ class Session:
     found when the client connected at `listener`; of them, `bytes_max` is the size of the queue, and while fewer than
     `short_max` messages are in flight, no limit of their number is near. Of what is in flight, `tracked` has the
     messages that may be sent again, and `plain` the sizes of the others; in `inflight` are all. A session that outlives
-    its connection has a `monitor` of its client's periods, and a `target` if one was asked for.
+    its connection has a `monitor` of its client's periods, and a `target` if one was asked for. Where sessions move
+    between brokers `seen` knows what it has had; one that is `renewed` counts as new for its client.
     """
 
     __slots__ = (
@@ -118,8 +135,10 @@ class Session:
         "plain",
         "quota",
         "received",
+        "renewed",
         "resend",
         "routes",
+        "seen",
         "serial",
         "shapes",
         "short_max",
@@ -166,6 +185,8 @@ class Session:
         self.target: TargetState | None = None
         self.accounts = Accounts()
         self.warned = False
+        self.seen: Seen | None = None
+        self.renewed = False
         self.routes: set[Route] = set()
         self.groups: set[Group] = set()
 

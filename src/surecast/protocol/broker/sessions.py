@@ -98,13 +98,14 @@ class Sessions:
         if session is not None and connect.clean_start:
             self.end(session, now)
             session = None
-        present = session is not None
+        present = session is not None and not session.renewed
         if session is None:
             session = self.make(connection.user, client, address)
         elif session.will is not None and session.will.due_at <= now:
             self._wills.publish(session, now)
         else:
             self._wills.cancel(session)
+        session.renewed = False
         self._attach(session, connection, connect, present, now)
         if self._routes.traffic is not None:
             self._routes.traffic.note(session)
@@ -149,6 +150,7 @@ class Sessions:
         self.serial += 1
         session.serial = self.serial
         session.limit(self._limits_of(session))
+        self._remember(session)
         self.by_key[session.key] = session
         self._routes.quotas.open(session)
 
@@ -170,9 +172,16 @@ class Sessions:
             self._wills.set(session, connect.will, now)
         connection.session = session
         if session.persistent:
+            self._remember(session)
             self._targets.connected(session, now)
             self._journal.session(session)
             session.limit(self._limits_of(session), connect.properties.receive_maximum)
+
+    def _remember(self, session: Session) -> None:
+        """Has a session know what it has had, where sessions move."""
+        traffic = self._routes.traffic
+        if session.seen is None and traffic is not None and traffic.make_seen is not None:
+            session.seen = traffic.make_seen()
 
     def _limits_of(self, session: Session) -> Limits:
         return self._targets.limits_of(session, self.limits.resolve(session.listener, session.user, session.client))
@@ -220,6 +229,8 @@ class Sessions:
             return
         session.connection = None
         connection.session = None
+        if connection.heard_at > connection.connected_at:  # its client knows that it has begun anew
+            session.renewed = False
         self._routes.changed(session)
         if self._observer is not None:
             self._observer.disconnected(session, reason, now)

@@ -103,9 +103,23 @@ Record = tuple[bytes, bytes | None]
 
 _MESSAGE: Final = struct.Struct(">BBddd")
 _QUEUED: Final = struct.Struct(">QBBBH")
+_EVENT: Final = struct.Struct(">QQ")
 _pack_queued: Final = _QUEUED.pack
 _RETAIN, _SHARED = 1, 2
+_HAS_EVENT = 2
 _NO_LOCAL, _AS_PUBLISHED = 1, 2
+
+
+class StoredEvent(NamedTuple):
+    """The identity of a message among the brokers of an overlay, as it is on disk."""
+
+    origin: str
+    incarnation: int
+    number: int
+
+    def plus(self, count: int) -> StoredEvent:
+        """Returns the identity of the message so many places further on."""
+        return StoredEvent(self.origin, self.incarnation, self.number + count)
 
 
 class _StoredSubscription(NamedTuple):
@@ -364,9 +378,15 @@ def message_records(messages: Iterable[Message]) -> list[tuple[bytes, bytes]]:
         if each.publisher != publisher:
             publisher = each.publisher
             field = text_field(publisher)
+        flags, event = int(each.retain), b""
+        if each.event is not None:
+            flags |= _HAS_EVENT
+            name = each.event
+            event = text_field(name.origin) + _EVENT.pack(name.incarnation, name.number)
         value = (
-            _MESSAGE.pack(each.qos, each.retain, each.expires_at, each.published_at, each.interval_end)
-            + each.topic_field + field + len(each.properties).to_bytes(4, "big") + each.properties + each.payload
+            _MESSAGE.pack(each.qos, flags, each.expires_at, each.published_at, each.interval_end)
+            + each.topic_field + field + event + len(each.properties).to_bytes(4, "big") + each.properties
+            + each.payload
         )  # fmt: skip
         records.append((b"m" + each.number.to_bytes(8, "big"), value))
     return records
@@ -374,18 +394,25 @@ def message_records(messages: Iterable[Message]) -> list[tuple[bytes, bytes]]:
 
 def read_message(key: bytes, value: bytes) -> Message:
     """Returns a message as it was written; a key that is no number is that of a message without one."""
-    qos, retain, expires_at, published_at, interval_end = _MESSAGE.unpack_from(value)
+    qos, flags, expires_at, published_at, interval_end = _MESSAGE.unpack_from(value)
     at = _MESSAGE.size
     topic, end = _take_text(value, at)
     topic_field = value[at:end]
     publisher, end = _take_text(value, end)
+    event = None
+    if flags & _HAS_EVENT:
+        origin, end = _take_text(value, end)
+        event = StoredEvent(origin, *_EVENT.unpack_from(value, end))
+        end += _EVENT.size
     size = int.from_bytes(value[end : end + 4], "big")
     properties, payload = value[end + 4 : end + 4 + size], value[end + 4 + size :]
     number = int.from_bytes(key[1:], "big") if key[:1] == b"m" else 0
-    return Message(
-        *(number, topic, topic_field, payload, qos, bool(retain), properties),
+    message = Message(
+        *(number, topic, topic_field, payload, qos, bool(flags & _RETAIN), properties),
         *(expires_at, published_at, publisher, interval_end),
     )
+    message.event = event
+    return message
 
 
 def session_record(session: Session) -> tuple[bytes, bytes]:

@@ -109,6 +109,11 @@ class WaitingQueue:
         self.entries.remove(delivery)
         self._count -= 1
 
+    def remove_last(self) -> None:
+        """Takes out the last of the entries that `unpacked` gave."""
+        del self.entries[-1]
+        self._count -= 1
+
     def clear(self) -> None:
         """Takes all out."""
         self.entries.clear()

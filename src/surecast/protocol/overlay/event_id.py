@@ -82,6 +82,16 @@ class IntervalSet:
             self.floor = ends[forgotten - 1]
             del starts[:forgotten], ends[:forgotten]
 
+    def discard(self, number: int) -> None:
+        """Takes out a number."""
+        place = bisect_right(self._starts, number) - 1
+        if place < 0 or number >= self._ends[place]:
+            return
+        start, end = self._starts[place], self._ends[place]
+        parts = [(begin, stop) for begin, stop in ((start, number), (number + 1, end)) if begin < stop]
+        self._starts[place : place + 1] = [begin for begin, _ in parts]
+        self._ends[place : place + 1] = [stop for _, stop in parts]
+
     def intervals(self) -> list[tuple[int, int]]:
         """Returns the intervals that are kept, each with its first number and the one behind its last."""
         return list(zip(self._starts, self._ends, strict=True))
@@ -119,6 +129,21 @@ class SeenEvents:
         if numbers is None:
             return self.look(first) == "new"
         return numbers.has_none_of(first.number, count)
+
+    def discard(self, event: EventId) -> None:
+        """Takes out an event."""
+        numbers = self._origins.get(event.origin, {}).get(event.incarnation)
+        if numbers is not None:
+            numbers.discard(event.number)
+
+    def runs(self) -> list[tuple[EventId, int]]:
+        """Returns runs of the events that are kept, each with its first and their number."""
+        return [
+            (EventId(origin, incarnation, first), after - first)
+            for origin, incarnations in self._origins.items()
+            for incarnation, numbers in incarnations.items()
+            for first, after in numbers.intervals()
+        ]
 
     def add(self, first: EventId, count: int = 1) -> None:
         """Takes in `count` events from `first` on."""

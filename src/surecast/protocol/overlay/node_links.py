@@ -51,6 +51,8 @@ class NodeSettings:
     `retained_max`, `retained_bytes_max`: topics that have a retained message, and their bytes; a home broker refuses
     more. As many deletions are remembered.
     `homes_max`: sessions whose homes are known, in the whole overlay; 0 where nobody asks for them.
+    `moves`: sessions move to the broker at which their client connects; it waits `move_wait_s` for a broker from which
+    nothing comes, and the old broker takes messages for `move_linger_s` more.
     `hold_max_s`: how long publishers wait for a link that is full; then `overflow` says what is dropped, as for a
     session.
     """
@@ -69,6 +71,9 @@ class NodeSettings:
     retained_max: int = 1_000_000
     retained_bytes_max: int = 1 << 30
     homes_max: int = 0
+    moves: bool = False
+    move_wait_s: float = 5.0
+    move_linger_s: float = 5.0
     hold_max_s: float = inf
     overflow: Overflow = "drop-new"
 

@@ -10,6 +10,7 @@
     oz                   the latest stamp of a deletion that was forgotten
     oq TOPIC             the home of a session, or that the session has ended
     oy                   the latest stamp of such an end that was forgotten
+    ox SESSION           how far a session that moves has come, and what it has had (`session_moves.py`)
 
 Events are named by their first one: origin (with its length in front), incarnation and number, eight bytes each.
 """

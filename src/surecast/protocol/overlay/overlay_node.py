@@ -46,7 +46,14 @@ from surecast.protocol.overlay.overlay_frames import (
     Written,
     events_of,
 )
-from surecast.protocol.overlay.overlay_plan import HOME_TOPICS, HOMES, OverlayPlan, scheme_parts
+from surecast.protocol.overlay.overlay_plan import (
+    HOME_TOPICS,
+    HOMES,
+    SESSION_SHARE,
+    SESSION_TOPIC,
+    OverlayPlan,
+    scheme_parts,
+)
 from surecast.protocol.overlay.overlay_view import OverlayView
 from surecast.protocol.overlay.retained_map import RetainedMap
 
@@ -114,14 +121,14 @@ class OverlayNode:
         self.cuts = AccountsCuts(name, incarnation, self._links.sessions, self.accounts, self.custody)
         self._number = 0
         self.retained = RetainedMap(
-            name, plan, self.journal, self._take_ids, self._links.is_up, settings.retained_max,
+            name, plan, self.journal, self.take_ids, self._links.is_up, settings.retained_max,
             settings.retained_bytes_max,
         )  # fmt: skip
         self.homes = self._make_homes()
         """Which broker has the session of each client; None where nobody asks."""
         self._events = NodeEvents(
             name, plan, self._parts, settings, self._links, self._demand, self._detours, self.custody, self.retained,
-            self.homes, self.accounts, self._shares, self._take_ids,
+            self.homes, self.accounts, self._shares, self.take_ids,
         )  # fmt: skip
         self._maps = {0: NodeRetained(self.retained, self._links, self._demand, self._events)}
         if self.homes is not None:
@@ -135,7 +142,7 @@ class OverlayNode:
         if not homes_max:
             return None
         return RetainedMap(
-            self.name, self.plan, self.journal, self._take_ids, self._links.is_up, homes_max,
+            self.name, self.plan, self.journal, self.take_ids, self._links.is_up, homes_max,
             homes_max * _HOME_BYTES_MAX, ("home", "home-horizon"),
         )  # fmt: skip
 
@@ -180,20 +187,22 @@ class OverlayNode:
         is_retained: bool = False,
         deletes: bool = False,
         share: str = "",
+        first: EventId | None = None,
     ) -> EventBatch | None:
         """Takes events of a client of this broker; returns them with their identity, None where it is full. Where the
         core has delivered them to the broker's own clients, they are for neighbours alone, and taken in any case.
         Events to several topics are on one tree, and `topic` is that of the first.
         `names` are the attributes that were looked for, None if all. Events that are retained, to one topic, go to all
         brokers; with `deletes` they clear their topic. With a `share` they go to one member of that shared
-        subscription only, because another one has left and had them."""
+        subscription only, because another one has left and had them. `first` is the identity of the first, where it
+        has one from `take_ids`."""
         tree = self.plan.tree_of(topic)
         parts = self._parts[tree]
         is_assured = parts.custody and qos > 0
         if is_assured and not is_delivered and self._events.is_congested(tree, LOCAL):
             self.accounts.refused += count
             return None
-        first = self._take_ids(count)
+        first = first or self.take_ids(count)
         stamp = 0
         if is_retained:
             kept = self.homes if self.homes is not None and topic.startswith(HOME_TOPICS) else self.retained
@@ -211,6 +220,14 @@ class OverlayNode:
         self._events.accept(events, CORE if is_delivered else LOCAL, now, frame_bytes(events))
         self._events.share(tree, batch, now)
         return batch
+
+    def send_to(self, broker: str, tree: int, body: Body, now: float) -> None:
+        """Sends something about sessions to one broker, along a tree: assured where the tree has custody."""
+        batch = EventBatch(
+            self.take_ids(1), 1, SESSION_TOPIC, now, qos=1, body=body, share=SESSION_SHARE, at=broker
+        )  # fmt: skip
+        events = Events(tree, batch, "" if self._parts[tree].custody else self.name)
+        self._events.accept(events, LOCAL, now, frame_bytes(events))
 
     def hand_on(self, batch: EventBatch, now: float) -> None:
         """Takes back events for a member of a shared subscription that none of the broker's own clients takes: another
@@ -462,7 +479,7 @@ class OverlayNode:
             self._demand.receive(neighbour, frame, now)
             self._end_overfull()
 
-    def _take_ids(self, count: int = 1) -> EventId:
+    def take_ids(self, count: int = 1) -> EventId:
         """Returns the identity of the first of some new events."""
         self._number += count
         return EventId(self.name, self.incarnation, self._number - count)

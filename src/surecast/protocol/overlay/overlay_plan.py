@@ -18,7 +18,18 @@ from surecast.errors import ConfigurationError
 from surecast.protocol.demand import FLOODING, SUMMARIES
 from surecast.protocol.mqtt.topics import covers, has_wildcard, intersects
 
-__all__ = ["HOMES", "HOME_TOPICS", "MEMBERS", "TREES_MAX", "OverlayPlan", "SchemeParts", "Tree", "scheme_parts"]
+__all__ = [
+    "HOMES",
+    "HOME_TOPICS",
+    "MEMBERS",
+    "SESSION_SHARE",
+    "SESSION_TOPIC",
+    "TREES_MAX",
+    "OverlayPlan",
+    "SchemeParts",
+    "Tree",
+    "scheme_parts",
+]
 
 TREES_MAX: Final = 16
 MEMBERS: Final = 2 * TREES_MAX
@@ -27,6 +38,9 @@ HOMES: Final = 3 * TREES_MAX
 """The homes of sessions that belong to a tree are compared under a number that is so much more than the tree's."""
 HOME_TOPICS: Final = "$sessions/"
 """The topics of the homes of sessions begin with this; no client can publish or subscribe to them."""
+SESSION_TOPIC: Final = "$session"
+SESSION_SHARE: Final = "$share/$session/$session"
+"""What brokers tell each other about sessions that move is for one member, the broker; no client can be another."""
 
 Link = tuple[str, str]
 

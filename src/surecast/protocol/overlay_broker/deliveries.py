@@ -32,6 +32,7 @@ class Deliveries:
     def __init__(self, broker: str, core: BrokerCore):
         self._broker = broker
         self._core = core
+        self._names_events = core.traffic is not None and core.traffic.take_events is not None
         self._sound: dict[bytes, None] = {}
         self.malformed = 0
 
@@ -78,20 +79,28 @@ class Deliveries:
         for first, last, fan in runs_of([core.routes.fan(topic, qos) for topic in batch.topics]):
             begin, stop = firsts[first], stops[last - 1]
             if fan.is_whole:
-                core.incoming.spread(batch, begin, stop, fan, (events.publisher,), (stop - begin,), now)
+                event = events.first.plus(begin) if self._names_events else None
+                core.incoming.spread(batch, begin, stop, fan, (events.publisher,), (stop - begin,), now, event)
             else:
-                self._deliver_singles(batch.part(begin, stop), events, now)
+                self._deliver_singles(batch.part(begin, stop), events.part(begin, stop), now)
 
     def _deliver_singles(self, batch: PublishBatch, events: EventBatch, now: float) -> None:
         for message in self._of_batch(batch, events):
             self._give(message, now)
 
+    def _named(self, message: Message, events: EventBatch, place: int) -> Message:
+        """Gives a message its identity, where sessions move."""
+        if self._names_events:
+            message.event = events.first.plus(place)
+        return message
+
     def _of_batch(self, batch: PublishBatch, events: EventBatch) -> Iterator[Message]:
-        for packet in batch.packets():
-            yield Message(
+        for place, packet in enumerate(batch.packets()):
+            message = Message(
                 self._number(), packet.topic, text_field(packet.topic), packet.payload, min(packet.qos, events.qos),
                 packet.retain, published_at=events.published_s, publisher=events.publisher,
             )  # fmt: skip
+            yield self._named(message, events, place)
 
     def _deliver_run(self, run: MessageRun, events: EventBatch, now: float) -> None:
         for message in self._of_run(run, events):
@@ -101,15 +110,16 @@ class Deliveries:
     def _of_run(self, run: MessageRun, events: EventBatch) -> Iterator[Message | None]:
         topic, published_s = events.topic, events.published_s
         field = text_field(topic)
-        for retain, interval_s, properties, payload in run.messages():
+        for place, (retain, interval_s, properties, payload) in enumerate(run.messages()):
             if properties and not self._is_sound(properties):
                 self.malformed += 1
                 yield None
                 continue
-            yield Message(
+            message = Message(
                 self._number(), topic, field, payload, events.qos, retain, properties, events.expires_s, published_s,
                 events.publisher, published_s + interval_s,
             )  # fmt: skip
+            yield self._named(message, events, place)
 
     def retain(self, topic: str, entry: EventBatch | None, now: float) -> None:
         """Has a message as the retained one of a topic, or none."""

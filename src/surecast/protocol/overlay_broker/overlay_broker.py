@@ -9,7 +9,8 @@ before what it promises is on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from math import inf
 from typing import Final
 
 from surecast.protocol.broker import BrokerCore
@@ -24,12 +25,15 @@ from surecast.protocol.overlay.node_records import (
     read_node_record,
 )
 from surecast.protocol.overlay.overlay_node import OverlayNode
-from surecast.protocol.overlay.overlay_plan import OverlayPlan
+from surecast.protocol.overlay.overlay_plan import SESSION_SHARE, OverlayPlan
 from surecast.protocol.overlay_broker.deliveries import Deliveries
 from surecast.protocol.overlay_broker.link_connection import LinkConnection
 from surecast.protocol.overlay_broker.local_demand import LocalDemand, LocalMembers
 from surecast.protocol.overlay_broker.publications import hand_on, publish
 from surecast.protocol.overlay_broker.session_homes import SessionHomes
+from surecast.protocol.overlay_broker.session_moves import SessionMoves
+from surecast.protocol.overlay_broker.session_parts import PART_KEY
+from surecast.protocol.overlay_broker.session_seen import SessionSeen
 
 __all__ = ["OverlayBroker"]
 
@@ -63,17 +67,7 @@ class OverlayBroker:
     ):
         self.name = name
         self.core = core
-        own: dict[NodeKey, object] = {}
-        others: list[tuple[bytes, bytes]] = []
-        before = 0
-        for key, value in records:
-            if key == INCARNATION_KEY:
-                before = int.from_bytes(value, "big")
-            elif is_node_record(key):
-                node_key, record = read_node_record(key, value)
-                own[node_key] = record
-            else:
-                others.append((key, value))
+        own, parts, others, before = _sorted(records)
         # Without a disk the time makes it rise: an incarnation that came again would be taken for repetitions.
         incarnation = max(before + 1, int(now * _STARTS_PER_S))
         core.journal.others([(INCARNATION_KEY, incarnation.to_bytes(8, "big"))])
@@ -88,10 +82,11 @@ class OverlayBroker:
         if self.node.homes is not None:
             self.homes = SessionHomes(self.node, self.node.homes, core, address)
             core.traffic.sessions = {}
-            core.traffic.elsewhere = self.homes.elsewhere
+            if not settings.moves:
+                core.traffic.elsewhere = self.homes.elsewhere
+        self.moves = self._make_moves()
         core.restore(others, now)
-        if self.homes is not None:
-            self.homes.start(now)
+        self._start_sessions(parts, now)
         self._traffic: LocalTraffic = core.traffic
         self._early = [each for each in core.traffic.publications if not self._is_heard(each)]
         """The wills of clients that were connected when the broker died, until it is known who wants them."""
@@ -108,12 +103,36 @@ class OverlayBroker:
         """The publishers, by the keys of their sessions, that are not to be read until the links that their events need
         have room; each with the topic that it was held for."""
 
+    def _start_sessions(self, parts: Mapping[str, bytes], now: float) -> None:
+        if self.homes is None:
+            return
+        known = self.homes.known()
+        if self.moves is not None:
+            self.moves.restore(parts)
+        self.homes.start(now)
+        if self.moves is not None:
+            self.moves.start(known, now)
+
+    def _make_moves(self) -> SessionMoves | None:
+        traffic, homes = self.core.traffic, self.homes
+        if homes is None or traffic is None or not self.node.settings.moves:
+            return None
+        moves = SessionMoves(self.node, homes, self.core)
+        traffic.waits, traffic.take_events, traffic.make_seen = moves.waits, self.node.take_ids, SessionSeen
+        homes.moved = moves.leave
+        return moves
+
     def settle(self, now: float) -> None:
         """Ends a turn: carries between core and node what has come; to be called before the commit."""
         node = self.node
         self._take_traffic(now)
         node.take_detoured(now)
         self._deliver(now)
+        if self.moves is not None:
+            while self._traffic.is_pending:  # sessions that came or went have changed what is wanted
+                self._take_traffic(now)
+                self._deliver(now)
+            self.moves.settle(now)
         if node.journal:
             self.core.journal.others(node_records(node.journal))
             node.journal.clear()
@@ -130,6 +149,8 @@ class OverlayBroker:
         if self.homes is not None and traffic.sessions:
             keys, traffic.sessions = traffic.sessions, {}
             self.homes.settle(keys, now)
+            if self.moves is not None:
+                self.moves.note(keys, now)
         if traffic.left:
             left, traffic.left = traffic.left, []
             hand_on(node, left, now)
@@ -160,6 +181,10 @@ class OverlayBroker:
             if not events.share:
                 self.deliveries.deliver(events, now)
                 continue
+            if events.share == SESSION_SHARE:
+                if self.moves is not None:
+                    self.moves.receive(events, now)
+                continue
             for untaken in self.deliveries.deliver_to_member(events, now):
                 node.hand_on(untaken, now)
         if self.homes is not None:
@@ -176,11 +201,14 @@ class OverlayBroker:
 
     def next_timer(self) -> float:
         """Returns when `tick` has to be called next; the core has times of its own."""
-        return self.node.next_timer()
+        moves_s = self.moves.next_timer() if self.moves is not None else inf
+        return min(self.node.next_timer(), moves_s)
 
     def tick(self, now: float) -> None:
         """Does what is due in the overlay."""
         self.node.tick(now)
+        if self.moves is not None:
+            self.moves.tick(now)
 
     def connected(self, connection: LinkConnection, now: float) -> None:
         """A neighbour said hello; an older connection of it is replaced, of which this end has not seen the end."""
@@ -195,3 +223,24 @@ class OverlayBroker:
             del self.connections[connection.neighbour]
             if connection.is_up:
                 self.node.link_down(connection.neighbour, now)
+
+
+def _sorted(
+    records: Iterable[tuple[bytes, bytes]],
+) -> tuple[dict[NodeKey, object], dict[str, bytes], list[tuple[bytes, bytes]], int]:
+    """Returns the records of the node, those of parts of sessions, those of the core, and the last incarnation."""
+    own: dict[NodeKey, object] = {}
+    parts: dict[str, bytes] = {}
+    others: list[tuple[bytes, bytes]] = []
+    before = 0
+    for key, value in records:
+        if key == INCARNATION_KEY:
+            before = int.from_bytes(value, "big")
+        elif key.startswith(PART_KEY):
+            parts[key[len(PART_KEY) :].decode()] = value
+        elif is_node_record(key):
+            node_key, record = read_node_record(key, value)
+            own[node_key] = record
+        else:
+            others.append((key, value))
+    return own, parts, others, before

@@ -8,9 +8,10 @@ from typing import Final
 
 from surecast.protocol.broker.content import attributes_of
 from surecast.protocol.broker.local_traffic import Publication
-from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.message import EventName, Message
 from surecast.protocol.mqtt import PublishBatch
 from surecast.protocol.overlay.event_bodies import BatchedMessage, MessageRun
+from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.overlay_node import OverlayNode
 from surecast.protocol.overlay.unseen import runs_of
 
@@ -38,8 +39,8 @@ def publish(node: OverlayNode, publications: Iterable[Publication], now: float) 
     """
     publishers: dict[str, dict[str, None]] = {}
     run: list[Message] = []
-    for publisher, messages in publications:
-        if isinstance(messages, Message) and (not run or _is_like(run[0], messages)):
+    for publisher, messages, event in publications:
+        if isinstance(messages, Message) and (not run or _is_like(run[0], messages, run[-1])):
             run.append(messages)
             continue
         if run:
@@ -50,8 +51,10 @@ def publish(node: OverlayNode, publications: Iterable[Publication], now: float) 
             continue
         for part in _pieces(messages, node):
             node.publish(
-                part.topics[0], part.count, now, qos=part.flags[0], body=part, publisher=publisher, is_delivered=True
+                part.topics[0], part.count, now, qos=part.flags[0], body=part, publisher=publisher, is_delivered=True,
+                first=_id(event),
             )  # fmt: skip
+            event = event.plus(part.count) if event is not None else None
         for topic in messages.topics:
             publishers.setdefault(topic, {})[publisher] = None
     if run:
@@ -80,9 +83,14 @@ def hand_on(node: OverlayNode, left: Iterable[tuple[str, Message]], now: float) 
         )
 
 
-def _is_like(one: Message, other: Message) -> bool:
+def _id(event: EventName | None) -> EventId | None:
+    return None if event is None else EventId(event.origin, event.incarnation, event.number)
+
+
+def _is_like(one: Message, other: Message, before: Message) -> bool:
     return (
-        one.topic == other.topic
+        (before.event is None or before.event.plus(1) == other.event)
+        and one.topic == other.topic
         and one.publisher == other.publisher
         and (one.qos, one.published_at, one.expires_at) == (other.qos, other.published_at, other.expires_at)
         and one.retain == other.retain
@@ -110,6 +118,7 @@ def _publish_run(node: OverlayNode, messages: list[Message], publishers: dict[st
             is_delivered=True,
             is_retained=first.retain,
             deletes=first.retain and not first.payload,
+            first=_id(part[0].event),
         )
     publishers.setdefault(first.topic, {})[first.publisher] = None
 

@@ -31,6 +31,7 @@ _AGAIN_S: Final = 60.0
 _SENT_MAX: Final = 10_000
 _HOME_QOS: Final = 1
 _MICROSECONDS: Final = 1_000_000
+_CLEAN: Final = "c"
 _IS_NUMBER: Final = re.compile("[0-9]{1,18}").fullmatch
 
 
@@ -49,6 +50,11 @@ class SessionHomes:
         self._homes = homes
         self._core = core
         self._address = address
+        self.claimed: dict[str, None] = {}
+        """The keys of sessions that are on their way here."""
+        self.moved: Callable[[str, str, bool, float], None] | None = None
+        """Is told where a session of this broker is at home now, and whether it began anew there; None where sessions
+        do not move."""
         self._sent: dict[str, float] = {}
         self._own: dict[str, tuple[str, int]] = {}
         """By topic, the keys of the broker's own sessions, and when their clients have connected last: an older session
@@ -80,6 +86,8 @@ class SessionHomes:
         """Enters sessions that have begun or were connected to, and takes out those that have ended."""
         for key in keys:
             session, topic, home = self._core.sessions.by_key.get(key), _topic(key), self.home_of(key)
+            if key in self.claimed:
+                continue
             _, connected = self._own.pop(topic, (key, 0))
             if session is not None and session.persistent:
                 if session.connection is not None:
@@ -99,7 +107,7 @@ class SessionHomes:
         for topic, entry in self._homes.take_changed():
             key, connected = self._own.get(topic, ("", 0))
             if entry is None:
-                if key:
+                if key and (key in self._core.sessions.by_key or key in self.claimed):
                     self._publish(key, connected, now)
                 continue
             read = _read(entry)
@@ -108,6 +116,33 @@ class SessionHomes:
                     self._publish(read.key, 0, now, is_over=True)
             elif key and connected > read.connected:
                 self._publish(key, connected, now)
+            elif key and self.moved is not None:
+                self.moved(key, read.home, read.is_clean, now)
+
+    def claim(self, key: str, now: float, *, is_clean: bool = False) -> None:
+        """Says that a session is at home here, before it is: whoever has it sends it, or ends it where it begins
+        anew."""
+        connected = int(now * _MICROSECONDS)
+        self._own[_topic(key)] = key, connected
+        self._publish(key, connected, now, is_clean=is_clean)
+
+    def connected_at(self, key: str) -> int:
+        """Returns when the client of a session of this broker has connected last, in microseconds."""
+        return self._own.get(_topic(key), (key, 0))[1]
+
+    def arrived(self, key: str, connected: int, now: float) -> None:
+        """A session has come whose client had connected then; a later one may be at home elsewhere."""
+        topic = _topic(key)
+        own = max(connected, self.connected_at(key))
+        self._own[topic] = key, own
+        entry = self._homes.get(topic)
+        read = _read(entry) if entry is not None else _NOBODY
+        if read.home == self._node.name:
+            return
+        if read.home and read.connected > own and self.moved is not None:
+            self.moved(key, read.home, read.is_clean, now)
+        else:
+            self._publish(key, own, now)
 
     def elsewhere(self, user: str, connect: Connect, now: float) -> str:
         """Returns where a client should connect instead; nothing if it is right here."""
@@ -129,8 +164,9 @@ class SessionHomes:
         self.sent_home += 1
         return address
 
-    def _publish(self, key: str, connected: int, now: float, *, is_over: bool = False) -> None:
-        payload = b"" if is_over else f"{connected}\0{self._node.name}\0{key}".encode()
+    def _publish(self, key: str, connected: int, now: float, *, is_over: bool = False, is_clean: bool = False) -> None:
+        began = _CLEAN if is_clean else ""
+        payload = b"" if is_over else f"{began}{connected}\0{self._node.name}\0{key}".encode()
         self._node.publish(
             _topic(key), 1, now, qos=_HOME_QOS, body=MessageRun.of([BatchedMessage(True, inf, b"", payload)]),
             is_delivered=True, is_retained=True, deletes=is_over,
@@ -138,11 +174,13 @@ class SessionHomes:
 
 
 class _Home(NamedTuple):
-    """When a client has connected last, in microseconds, to which broker, and the key of its session."""
+    """When a client has connected last, in microseconds, to which broker, the key of its session, and whether this
+    began anew then."""
 
     connected: int
     home: str
     key: str
+    is_clean: bool = False
 
 
 _NOBODY: Final = _Home(0, "", "")
@@ -160,4 +198,5 @@ def _read(entry: EventBatch) -> _Home:
         return _NOBODY
     connected, _, rest = body.messages()[-1].payload.decode("utf-8", "replace").partition("\0")
     home, _, key = rest.partition("\0")
-    return _Home(int(connected), home, key) if _IS_NUMBER(connected) else _NOBODY
+    is_clean, connected = connected.startswith(_CLEAN), connected.removeprefix(_CLEAN)
+    return _Home(int(connected), home, key, is_clean) if _IS_NUMBER(connected) else _NOBODY
