@@ -113,7 +113,7 @@ class Incoming:
             self._publish_singles(connection, session, batch, now)
             return
         self._counters.published += count
-        event = self._take_events(count)
+        event = None if self._traffic is None else self._take_events(count)
         group = fan.quick
         if group is not None and group.version_5 is batch.version_5 and len(batch.data) <= group.bytes_max:
             self.next_number += count
@@ -136,7 +136,7 @@ class Incoming:
         answered = carried = reason = given = start = 0
         touched: set[Group] = set()
         is_alone = self._traffic is None
-        event = self._take_events(batch.count)
+        event = None if is_alone else self._take_events(batch.count)
         for begin, stop, fan in self._pieces(connection, session, batch, qos):
             end = ends[stop - 1]
             group = fan.quick if fan is not None and is_alone else None
@@ -387,7 +387,7 @@ class Incoming:
         retained, traffic = message.retain, self._traffic
         if traffic is not None and traffic.refuses is not None and message.qos and traffic.refuses(message.topic):
             return ReasonCode.QUOTA_EXCEEDED
-        if message.event is None:
+        if traffic is not None and message.event is None:
             message.event = self._take_events(1)
         if retained:
             if limit := self._retained.limit_for(message):

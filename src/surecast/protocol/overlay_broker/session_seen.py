@@ -30,7 +30,7 @@ class SessionSeen:
 
     def __init__(self) -> None:
         self.since_s = -inf
-        """What was published before belongs to an older part, which is elsewhere."""
+        """What was published until then belongs to an older part, which is elsewhere."""
         self.is_changed = False
         self._had = SeenEvents(_INTERVALS_MAX)
         self._elsewhere = SeenEvents(_INTERVALS_MAX)
@@ -41,7 +41,7 @@ class SessionSeen:
         if message.event is None:
             return True
         event = _id(message.event)
-        if message.published_at < self.since_s or self._elsewhere.look(event) == "seen":
+        if message.published_at <= self.since_s or self._elsewhere.look(event) == "seen":
             return False
         return self._takes(event)
 
@@ -58,7 +58,7 @@ class SessionSeen:
             return True
         first = _id(event)
         if (
-            published_at < self.since_s
+            published_at <= self.since_s
             or not self._had.are_new(first, count)
             or not self._elsewhere.are_new(first, count)
         ):
