@@ -40,7 +40,9 @@ AlgorithmName = Annotated[
 Replicas = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="BROKER=COUNT", help="Make a broker a group of so many replicas, such as b2=3. May be repeated."
+        metavar="BROKER=COUNT",
+        help="Make a broker a group of so many replicas, such as b2=3; by default all brokers are groups where the "
+        "scenario has delivery.replication. May be repeated.",
     ),
 ]
 
@@ -84,8 +86,9 @@ def plan(
         plan_of(system, scheme, algorithm),
         hosts=hosts,
         certificates=certificates,
-        options=_times_of(system),
-        groups=dict(map(_group, replicas or ())),
+        options=_options_of(system),
+        groups=_groups_of(system, dict(map(_group, replicas or ()))),
+        told=_told(system),
     )
     if json:
         print_json(_described(overlay, out))
@@ -322,9 +325,11 @@ def _founded(
     assert source is not None
     system = Scenario.load(source, parse_overrides(settings)).system
     wanted = plan_of(system, scheme, algorithm)
+    groups = _groups_of(system, groups)
     if not path.exists():
-        options = _times_of(system) | options
-        return _written(write_overlay(path, system.name, wanted, options=options, groups=groups), path)
+        options = _options_of(system) | options
+        written = write_overlay(path, system.name, wanted, options=options, groups=groups, told=_told(system))
+        return _written(written, path)
     there = load_overlay(path)
     replicas = {broker.name: len(broker.replicas) for broker in there.brokers if broker.replicas}
     if there.plan != wanted or replicas != groups or any(name not in there.model_fields_set for name in options):
@@ -365,12 +370,6 @@ def plan_of(system: System, scheme: str | None, algorithm: str | None) -> Overla
     """
     from surecast.protocol.overlay.plan_of_system import plan_of_system
 
-    replicas = system.delivery.replication.replicas
-    if replicas > 1:
-        raise AssumptionError(
-            f"delivery.replication.replicas: {replicas}: which brokers are groups is said by --replicas BROKER=COUNT "
-            "of overlay plan and up; write 1, or --set delivery.replication.replicas=1"
-        )
     if system.delivery.routing is not None and system.delivery.routing.advertisements:
         raise AssumptionError(
             "delivery.routing.advertisements: clients of MQTT do not say beforehand what they will publish; write "
@@ -383,6 +382,28 @@ def plan_of(system: System, scheme: str | None, algorithm: str | None) -> Overla
             raise ConfigurationError(f"--algorithm {algorithm}: write peer-to-peer or hierarchical before its name")
         algorithm, is_hierarchical = name, None if not routing else routing == "hierarchical"
     return plan_of_system(system, scheme=scheme, algorithm=algorithm, is_hierarchical=is_hierarchical)
+
+
+def _groups_of(system: System, given: dict[str, int]) -> dict[str, int]:
+    """Returns the brokers that are groups: those that options name, or else all where the scenario has replicas."""
+    replicas = system.delivery.replication.replicas
+    if given or replicas == 1:
+        return given
+    return {broker.name: replicas for broker in system.overlay.brokers}
+
+
+def _told(system: System) -> dict[str, Any]:
+    """Returns what a scenario with replicas tells them."""
+    from surecast.scenario.group import group_of
+
+    return group_of(system, 0).file_fields if system.delivery.replication.replicas > 1 else {}
+
+
+def _options_of(system: System) -> dict[str, Any]:
+    """Returns the options of a scenario that the file of its overlay has: times, and whether replicas sync."""
+    replication = system.delivery.replication
+    is_unsynced = replication.replicas > 1 and not replication.durable
+    return _times_of(system) | ({"durability": "os"} if is_unsynced else {})
 
 
 def _times_of(system: System) -> dict[str, Any]:

@@ -47,7 +47,6 @@ CLIENTS_MAX: Final = 2_000
 LINKS_MAX: Final = 200
 QUEUE_MAX: Final = 1_000_000
 GROUP_PATIENCE_S: Final = 5.0
-LINK_DELAY_LEAST_S: Final = 1e-3
 REFRESH_LEAST_S: Final = 0.1
 """Brokers of a run send their subscriptions no more often than this."""
 SUSPECT_LEAST_S: Final = 0.05
@@ -182,20 +181,7 @@ class RunPlan:
             "name": self.system.overlay.brokers[0].name,
             **self.common_options(),
             "sync": "majority" if self.system.delivery.replication.durable else "none",
-            **self.replica_options(),
-        }
-
-    def replica_options(self) -> dict[str, Any]:
-        """Returns what the replicas of a group are told, alone or in an overlay."""
-        replication = self.system.delivery.replication
-        return {
-            "link_delay": format_duration(replication.delay if replication.delay >= LINK_DELAY_LEAST_S else 0.0),
-            "paxos": {
-                "variant": replication.variant,
-                "alpha": replication.window,
-                "suspect": format_duration(replication.suspect),
-                "heartbeat": format_duration(self.group.heartbeat_s),
-            },
+            **self.group.file_fields,
         }
 
     def overlay_options(self) -> dict[str, Any]:

@@ -106,8 +106,8 @@ class OverlayProcesses(Processes):
         path = folder / "overlay.yaml"
         assert plan.overlay is not None
         groups = dict.fromkeys(self.names, plan.group.replicas) if plan.group.replicas > 1 else {}
-        options, told = plan.overlay_options(), plan.replica_options()
-        write_overlay(path, plan.system.name, plan.overlay, options=options, groups=groups, replica_options=told)
+        told = plan.group.file_fields if groups else {}
+        write_overlay(path, plan.system.name, plan.overlay, options=plan.overlay_options(), groups=groups, told=told)
         self._overlay = overlay = LocalOverlay(path)
         self._are_groups = bool(groups)
         self._processes = overlay.names

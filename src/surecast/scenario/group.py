@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any, Final
 
+from surecast.documents.units import format_duration
 from surecast.errors import ConfigurationError
 from surecast.group_times import BATCHING_S, LAZY_DELAY_S
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import Failures, System
 
 __all__ = ["Group", "GroupCosts", "group_of", "is_replicated"]
+
+LINK_DELAY_LEAST_S: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +128,24 @@ class Group:
     def backoff_s(self) -> float:
         """The largest random addition to that wait."""
         return 0.6 * self.suspect_s
+
+    @property
+    def file_fields(self) -> dict[str, Any]:
+        """What replicas that run are told, as fields of a group's file or of a broker in an overlay's file. Costs are
+        those of the machine, and so is a delay shorter than a message takes there.
+
+        >>> Group(3, suspect_s=0.5).file_fields["paxos"]["heartbeat"]
+        '0.1s'
+        """
+        return {
+            "link_delay": format_duration(self.delay_s if self.delay_s >= LINK_DELAY_LEAST_S else 0.0),
+            "paxos": {
+                "variant": self.variant,
+                "alpha": self.window,
+                "suspect": format_duration(self.suspect_s),
+                "heartbeat": format_duration(self.heartbeat_s),
+            },
+        }
 
     @property
     def label(self) -> str:

@@ -171,7 +171,6 @@ def test_the_command_writes_the_plan_of_a_scenario(
         (["--scheme", "hope"], "no scheme 'hope'"),
         (["--algorithm", "central covering"], "write peer-to-peer or hierarchical before its name"),
         (["--algorithm", "hope"], "trees[0].algorithm: no 'hope'; use one of flooding, simple"),
-        (["--set", "delivery.replication.replicas=3"], "which brokers are groups is said by --replicas"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_and_nothing_is_written(
@@ -200,3 +199,21 @@ def test_brokers_on_several_machines_have_the_usual_ports(tmp_path: Path) -> Non
     assert overlay.mqtt_address("b2") == "10.0.0.2:1883"
     assert overlay.certificates == Path("certs").absolute()
     assert not (tmp_path / "o.secret").exists()
+
+
+def test_where_the_scenario_has_replicas_all_brokers_are_groups_unless_some_are_named(
+    surecast_overlay: Run, repository: Path, tmp_path: Path
+) -> None:
+    source, changes = repository / "examples" / "composed.yaml", ("--set", "delivery.replication.window=7")
+    assert surecast_overlay("plan", source, "--out", "all.yaml", *changes).returncode == 0
+    every = load_overlay(tmp_path / "all.yaml")
+    assert [len(broker.replicas) for broker in every.brokers] == [3, 3, 3]
+    assert {broker.paxos.alpha for broker in every.brokers if broker.paxos is not None} == {7}
+    assert every.durability == "full"
+    some = surecast_overlay(
+        "plan", source, "--out", "one.yaml", "--replicas", "office=5", "--set", "delivery.replication.durable=false"
+    )
+    assert some.returncode == 0, some.stderr
+    named = load_overlay(tmp_path / "one.yaml")
+    assert [len(broker.replicas) for broker in named.brokers] == [5, 0, 0]
+    assert named.durability == "os"

@@ -47,13 +47,13 @@ def write_overlay(
     certificates: Path | None = None,
     options: Mapping[str, Any] | None = None,
     groups: Mapping[str, int] | None = None,
-    replica_options: Mapping[str, Any] | None = None,
+    told: Mapping[str, Any] | None = None,
 ) -> OverlayFile:
     """Writes the file of an overlay, and a secret beside it unless certificates are enough; returns what is in it.
 
     A broker is at the address that `hosts` has for it, at the usual ports, or else on this machine, at ports that are
-    free now. `groups` has the brokers that are groups, with the number of their replicas, which are told the
-    `replica_options`. `options` are further fields of the file. ConfigurationError where the file is there already, or
+    free now. `groups` has the brokers that are groups, with the number of their replicas, `told` what these are
+    told besides. `options` are further fields of the file. ConfigurationError where the file is there already, or
     where brokers of several machines have no certificates.
     """
     hosts, groups = hosts or {}, groups or {}
@@ -80,7 +80,7 @@ def write_overlay(
         if not secret.exists():
             write_private(secret, secrets.token_hex(32) + "\n")
         data["secret_file"] = secret.name
-    data |= {"data": "data", **(options or {}), "brokers": _brokers(plan, hosts, groups, replica_options or {})}
+    data |= {"data": "data", **(options or {}), "brokers": _brokers(plan, hosts, groups, told or {})}
     data |= _fields_of(plan)
     text = yaml_text(data, default_flow_style=None, width=120, allow_unicode=True)
     # Digits alone, or with one e among them, would be a number.
@@ -91,7 +91,7 @@ def write_overlay(
 
 
 def _brokers(
-    plan: OverlayPlan, hosts: Mapping[str, str], groups: Mapping[str, int], replica_options: Mapping[str, Any]
+    plan: OverlayPlan, hosts: Mapping[str, str], groups: Mapping[str, int], told: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
     local = [broker for broker in plan.brokers if broker not in hosts]
     ports = iter(free_ports(sum(3 * groups.get(broker, 1) for broker in local)))
@@ -103,7 +103,7 @@ def _brokers(
             brokers.append({"name": broker, "link": str(Address(host, LINK_PORT)), "mqtt": [mqtt]})
         elif broker in groups:
             replicas = [_replica(number, ports) for number in range(1, groups[broker] + 1)]
-            brokers.append({"name": broker, "founding": new_founding(), **replica_options, "replicas": replicas})
+            brokers.append({"name": broker, "founding": new_founding(), **told, "replicas": replicas})
         else:
             link, mqtt = str(Address(_LOCALHOST, next(ports))), {"name": "mqtt", "port": next(ports)}
             brokers.append({"name": broker, "link": link, "mqtt": [mqtt]})
