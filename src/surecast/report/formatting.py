@@ -18,7 +18,7 @@ def format_value(value: float, unit: str) -> str:
     >>> [format_value(v, "s") for v in (0.0123, 90, 250_000)]
     ['12.3 ms', '90 s', '2.894 d']
     >>> [format_value(v, "share") for v in (0.5, 0.99987, 1.0)]
-    ['0.500', '0.99987', '1']
+    ['50.0 %', '99.987 %', '100 %']
     >>> [format_value(v, "1/s") for v in (1400, 0.25)]
     ['1,400/s', '0.25/s']
     """
@@ -29,9 +29,11 @@ def format_value(value: float, unit: str) -> str:
 def format_signed(value: float, unit: str) -> str:
     """Returns a difference with its unit.
 
-    >>> format_signed(0.002, "s"), format_signed(-0.002, "s"), format_signed(0.0, "s")
-    ('+2 ms', '-2 ms', '0 s')
+    >>> format_signed(0.002, "s"), format_signed(-0.002, "s"), format_signed(0.0, "s"), format_signed(0.002, "share")
+    ('+2 ms', '-2 ms', '0 s', '+0.20 points')
     """
+    if unit == "share":  # a relative difference is a percentage, too
+        return f"{100.0 * value:+.{_decimals(100.0 * abs(value))}f} points" if value else "0 points"
     return f"{'+' if value > 0 else '-' if value < 0 else ''}{format_value(abs(value), unit)}"
 
 
@@ -51,9 +53,9 @@ def format_figure(figure: Figure) -> str:
     """Returns a figure with its interval, its unit and the mark of how it was obtained.
 
     >>> format_figure(Figure("subscriber", "s1", "reliability", 0.9123, "simulated", low=0.9093, high=0.9153))
-    '~ 0.912 ± 0.003'
+    '~ 91.2 ± 0.3 %'
     >>> format_figure(Figure("subscriber", "s1", "reliability", 0.98, "simulated", low=0.9, high=0.99))
-    '~ 0.98 [0.90, 0.99]'
+    '~ 98 % [90, 99]'
     >>> format_figure(Figure("subscriber", "s1", "delay_mean_s", 0.0123, "lower_bound"))
     '≥ 12.3 ms'
     """
@@ -86,6 +88,8 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
     """Returns the factor and the unit in which this value is easiest to read."""
     if unit == "1/s":
         return 1.0, "/s"
+    if unit == "share":
+        return 100.0, " %"
     if unit != "s":
         return 1.0, ""
     if value == 0:
@@ -93,13 +97,18 @@ def _scale(value: float, unit: str) -> tuple[float, str]:
     return next(((f, suffix) for limit, f, suffix in _TIMES if abs(value) < limit), (1 / 86_400, " d"))
 
 
+def _decimals(percent: float) -> int:
+    """Returns how many decimals a percentage needs."""
+    return max(1, 1 + math.ceil(-math.log10(min(percent, 100 - percent)))) if 0 < percent < 100 else 0
+
+
 def _digits(number: float, unit: str) -> str:
     size = abs(number)
-    if size == 0 or (unit == "share" and number == 1):
+    if size == 0 or (unit == "share" and number == 100):
         return f"{size:.0f}"
-    if unit == "share" and 0 < number < 1:
-        decimals = max(3, 1 + math.ceil(-math.log10(min(number, 1 - number))))
-        return f"{number:.{decimals}f}" if decimals <= (6 if number < 0.5 else 15) else f"{number:.2g}"
+    if unit == "share" and 0 < number < 100:
+        decimals = _decimals(number)
+        return f"{number:.{decimals}f}" if decimals <= (4 if number < 50 else 13) else f"{number:.2g}"
     if size >= 1e12 or size < 1e-6:
         return f"{number:.3e}"
     if float(number).is_integer():

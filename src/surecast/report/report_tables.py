@@ -13,6 +13,7 @@ from surecast.report.metric_registry import catalogue_rank, metric_or_plain
 from surecast.report.report import QoSReport
 from surecast.report.report_errors import ReportError, listing, suggestion
 from surecast.report.report_summary import column_name, wide_cells, wide_columns
+from surecast.report.verdict import verdict_of
 from surecast.tables import FittedTable, plain
 
 if TYPE_CHECKING:
@@ -32,8 +33,8 @@ def render(
     limit: int = 20,
     sort_by: str | None = None,
 ) -> Group:
-    """Returns a report as tables: warnings, figures of the whole system, a summary per metric, then the worst
-    components.
+    """Returns a report as its verdict and tables: warnings, figures of the whole system, a summary per metric, then the
+    worst components.
 
     `scope` and `variant` restrict what is shown; at most `limit` components of each scope are listed, none with 0.
     They are sorted by the column `sort_by` (a metric, or `metric:detail`), the worst first; without it by the first
@@ -43,6 +44,7 @@ def render(
     >>> from surecast.report.report import example_report
     >>> Console(width=100).print(render(example_report(), scope="subscriber"))  # doctest: +ELLIPSIS
     star, simulated, seed 7: 7 figures
+    Real-time reliability: 92.5 % in the mean of 2 subscribers, ...
     ! run for 60 s only
     ...
     """
@@ -92,6 +94,8 @@ def _heading(report: QoSReport) -> Text:
     info = report.info
     seed = "" if info.seed is None else f", seed {info.seed}"
     text = plain(f"{info}{seed}: {len(report):,} figure{'s' if len(report) != 1 else ''}", "bold")
+    for line in verdict_of(report):
+        text.append("\n").append_text(plain(line))
     for warning in info.warnings:
         text.append("\n").append_text(plain(f"! {warning}", "yellow"))
     for note in info.notes:
