@@ -32,7 +32,7 @@ workload:
     - {name: far, count: 2, home: b-3, topics: [t]}
     - {name: both, home: b-4, topics: [t, u]}
     - {name: idle, count: 3, home: b-5, topics: [silent]}
-delivery: {fault_tolerance: {scheme: bypass-buffering, refresh_interval: 1s}}
+delivery: {fault_tolerance: {scheme: bypass-buffering, refresh: end-to-end, refresh_interval: 1s}}
 targets: {reliability: 0.916}
 """
 COMMANDS = ("admission", "homes", "improve", "scheme", "deploy")
