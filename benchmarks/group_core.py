@@ -288,14 +288,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def start(checkout: Path) -> Any:
+def start(checkout: Path, module: str = "benchmarks.group_core", *arguments: str) -> Any:
     """A process that measures one version."""
     import os
     import subprocess
 
     environment = {**os.environ, "PYTHONPATH": f"{checkout / 'src'}{os.pathsep}{ROOT}"}
     return subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.group_core", "--serve"],
+        [sys.executable, "-m", module, "--serve", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd="/",
     )  # fmt: skip
 

@@ -207,7 +207,7 @@ class Load:
             await asyncio.sleep(self._pause_s)
             history.acknowledged += client.take_acknowledged()
 
-    async def finish(self, timeout_s: float = 30.0) -> None:
+    async def finish(self, timeout_s: float = 120.0) -> None:
         """Ends publishing, waits until all is acknowledged and has arrived, and ends the clients."""
         self._stopping.set()
         try:
@@ -357,7 +357,7 @@ class Zappers:
                 await client.publish(f"zap/events/{name}", "\n".join(lines).encode(), qos=2)
                 await asyncio.sleep(self._pause_s)
 
-    async def finish(self, timeout_s: float = 15.0) -> list[str]:
+    async def finish(self, timeout_s: float = 60.0) -> list[str]:
         """Ends publishing; what is wrong with the figures, once those of the last events should be there."""
         self._stopping = True
         await asyncio.gather(*self._tasks)

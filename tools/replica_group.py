@@ -73,7 +73,7 @@ class Group:
         process = self.processes[number]
         process.send_signal(which)
         if which in (signal.SIGKILL, signal.SIGTERM):
-            process.wait(timeout=20)
+            process.wait(timeout=60)
             del self.processes[number]
 
     def end(self) -> None:

@@ -126,6 +126,7 @@ class ReplicaNode:
         self._clock_s = 0.0
         self._planned = False
         self._stopped = True
+        self._collects = False  # something waits for a later turn
         self._turns = 0
         self._looks_idle = -1
         self._has_answered = False
@@ -288,11 +289,13 @@ class ReplicaNode:
         proposes them all the same when it has nothing else to do. One that syncs has waited long enough by then, and is
         never idle: it waits only while an instance is in flight.
         """
+        self._collects = True
         if self._storing:  # what comes while a disk is synced goes together, in the turn that follows
             return True
         pacing, now = self.replica.pacing, time.monotonic()
         until_s = pacing.batching_delay_until(size, now)
         if until_s is None or (self._flush_first and not pacing.instances):
+            self._collects = False
             return False
         if self._looks_idle != self._turns and not self._flush_first and pacing.may_flush(size):
             self._looks_idle = self._turns
@@ -608,10 +611,10 @@ class ReplicaNode:
                 self.give_up(error)
                 return
         if not self._planned and self.replica.has_more:
-            if self.replica.leader.leads:
-                self.plan_turn()  # after what clients sent meanwhile: it goes into the next proposal
+            if self._collects:
+                self.plan_turn()  # after what clients have sent meanwhile: it goes into the next proposal too
             else:
-                self._run_turn()  # the leader waits for its vote
+                self._run_turn()  # somebody waits for the vote, or for the acknowledgement
 
     def met(self, sender: int) -> None:
         """Another replica has connected anew: it may have been down, which says nothing about how slow it is."""
