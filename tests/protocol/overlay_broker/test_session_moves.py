@@ -300,7 +300,7 @@ def test_bytes_that_are_no_frame_of_a_session_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "seed"),
-    [*(("buffering", seed) for seed in range(3)), ("none", 22), ("bypass", 1009), ("bypass-buffering", 1)],
+    [*(("buffering", seed) for seed in (0, 1, 2092)), ("none", 22), ("bypass", 1009), ("bypass-buffering", 1)],
 )
 def test_wherever_a_client_goes_it_has_each_message_and_at_qos_2_once(scheme: str, seed: int) -> None:
     problems, world = run_moves(seed, scheme)

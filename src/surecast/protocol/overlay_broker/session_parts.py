@@ -120,7 +120,7 @@ class SessionParts:
         """Gives the journal what has changed."""
         records: list[tuple[bytes, bytes | None]] = []
         sessions = self._core.sessions.by_key
-        for key in self.watched:
+        for key in (*self.watched, *self.leaving):
             seen = sessions[key].seen if key in sessions else None
             if isinstance(seen, SessionSeen) and seen.is_changed:
                 self.changed[key] = None
