@@ -34,6 +34,7 @@ class SessionOffer(NamedTuple):
     transfer: int
     key: str
     epoch: str
+    is_renewed: bool
     connected: int
     sent_s: float
     step: Literal["piece", "ready", "close", "back"]
@@ -85,7 +86,7 @@ class PartRow(NamedTuple):
 _EVENT: Final = Layout("event", EventId, origin=TEXT, incarnation=U64, number=U64)
 _RUNS: Final = many(pair(_EVENT, U64))
 _OFFER: Final = Layout(
-    "offer of a session", SessionOffer, transfer=U64, key=TEXT, epoch=TEXT, connected=U64, sent_s=F64,
+    "offer of a session", SessionOffer, transfer=U64, key=TEXT, epoch=TEXT, is_renewed=BOOL, connected=U64, sent_s=F64,
     step=choice(("piece", "ready", "close", "back")), head=optional(SESSION_HEAD), had=_RUNS, done=_RUNS,
     piece=SESSION_PIECE,
 )  # fmt: skip

@@ -130,7 +130,7 @@ class SessionMoves:
         """Asks the broker to which a part was on its way whether it has any of it: the client has come back."""
         waiting.again_s = now + AGAIN_S if waiting.asked else inf
         if waiting.asked:
-            offer = SessionOffer(waiting.asked, key, "", 0, now, "back", None, (), (), _NOTHING)
+            offer = SessionOffer(waiting.asked, key, "", False, 0, now, "back", None, (), (), _NOTHING)
             self._out.append((waiting.source, 0, offer))
 
     def _give_up(self, key: str, waiting: _Waiting, now: float) -> None:
@@ -152,6 +152,9 @@ class SessionMoves:
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
             self._homes.claimed.pop(key, None)
+            session = self._core.sessions.by_key.get(key)
+            if session is not None and session.renewed:  # its client has not heard of it
+                self._transfers.renew(session, now)
             self._serve(waiting, now)
 
     def _serve(self, waiting: _Waiting, now: float) -> None:
@@ -290,6 +293,7 @@ class SessionMoves:
         session = self._core.sessions.by_key.get(key)
         if session is None:
             session = self._transfers.make(offer.head, now)
+            session.renewed = offer.is_renewed
             part = self._parts[key] = SessionPart(offer.epoch, arriving=part.arriving if part is not None else {})
             part.came_s = offer.connected
         elif part is None:
@@ -297,7 +301,7 @@ class SessionMoves:
         elif part.epoch != offer.epoch and session.connection is None and part.came_s < offer.connected:
             self._transfers.renew(session, now)  # an older part has come before this one
             self._transfers.subscribe(session, offer.head)
-            session.renewed, part.epoch, part.came_s = False, offer.epoch, offer.connected
+            session.renewed, part.epoch, part.came_s = offer.is_renewed, offer.epoch, offer.connected
         elif part.epoch == offer.epoch and session.connection is None:
             session.received.update(offer.head.received)
             for identifier in offer.head.received:
@@ -408,7 +412,7 @@ class SessionMoves:
         seen = session.seen
         queued = [*session.inflight.values(), *session.waiting] if has_head else []
         offer = SessionOffer(
-            leaving.transfer, key, part.epoch, self._homes.connected_at(key), now, step,  # type: ignore[arg-type]
+            leaving.transfer, key, part.epoch, session.renewed, self._homes.connected_at(key), now, step,  # type: ignore[arg-type]
             self._transfers.head_of(session) if has_head else None,
             *((*seen.elsewhere, *seen.had), seen.done_besides(queued))
             if has_head and isinstance(seen, SessionSeen) else ((), ()), piece,
