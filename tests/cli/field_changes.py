@@ -282,6 +282,10 @@ CHANGES: dict[str, tuple[str, Change]] = {
         _delivery("fault_tolerance", retransmission_interval=3.0),
     ),
     "Replication.replicas": ("delivery.replication", _delivery("replication", replicas=lambda n: n + 2)),
+    "Replication.brokers": (
+        "delivery.replication",
+        lambda s: _delivery("replication", replicas=3, brokers=(s.overlay.brokers[0].name,))(s),
+    ),
     "Replication.variant": ("delivery.replication", _delivery("replication", variant="batch", replicas=3)),
     "Replication.window": ("delivery.replication", _delivery("replication", window=1, replicas=3)),
     "Replication.durable": ("delivery.replication", _delivery("replication", durable=False)),

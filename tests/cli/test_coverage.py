@@ -148,6 +148,8 @@ def cannot_matter(field: str, system: System) -> str:
         return "its scheme has no use for it"
     if field in ("Targets.reliability", "Targets.response_time") and system.subscribers:
         return "each subscriber has its own when the system is built"
+    if field == "Routing.advertisements" and len(overlay.brokers) == 2:
+        return "every class is published at both brokers"
     if field == "FilterClass.service_factor" and not served:
         return "nothing takes time"
     if field == "Publisher.deadline_s" and system.delivery.coding and not any(k.latency_s for k in overlay.links):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from surecast.errors import SaturationError
 from surecast.scenario.flows import Flows
+from surecast.scenario.group import Group
 from surecast.scenario.saturation import broker_rates_per_s
 from surecast.scenario.system import System
 
@@ -26,15 +28,16 @@ class BrokerInput:
         return self.rate_per_s * self.delay_mean_s
 
 
-def broker_inputs(system: System, flows: Flows) -> list[BrokerInput]:
-    """Returns the input queue of each broker: M/M/1, or M/G/1 in the mean; an overloaded one is refused.
+def broker_inputs(system: System, flows: Flows, groups: Sequence[Group | None] = ()) -> list[BrokerInput]:
+    """Returns the input queue of each broker: M/M/1, or M/G/1 in the mean; an overloaded one is refused. A broker that
+    is one of the `groups` has none.
 
     Each event passes a broker once, however many subscribers it goes to: also one that matches no subscription.
     """
     inputs = []
-    for broker, rate in zip(system.overlay.brokers, broker_rates_per_s(system, flows), strict=True):
+    for i, (broker, rate) in enumerate(zip(system.overlay.brokers, broker_rates_per_s(system, flows), strict=True)):
         service = broker.notification_service
-        if service is None:
+        if service is None or (groups and groups[i] is not None):
             inputs.append(BrokerInput(rate, 0.0, 0.0, True))
             continue
         first, second, _ = service.moments()

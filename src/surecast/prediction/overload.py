@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surecast.scenario.group import group_of, is_replicated
+from surecast.scenario.group import groups_of
 from surecast.scenario.saturation import ComponentLoad, broker_rates_per_s, event_loads, saturation
 from surecast.scenario.system import System
 
@@ -38,11 +38,14 @@ steady state to answer for: give it a capacity above 5001/s, or publish less tha
 def refuse_overloaded_events(system: System) -> None:
     """Refuses a system in which a broker, a link, a router or a group gets more events than it can carry."""
     loads = event_loads(system)
-    if system.publishers and is_replicated(system):
+    groups = groups_of(system)
+    if system.publishers and any(groups):
         from surecast.prediction.replication.performance import saturation_per_s
 
-        for i, rate in enumerate(broker_rates_per_s(system)):
-            group, name = group_of(system, i), system.overlay.brokers[i].name
+        for broker, group, rate in zip(system.overlay.brokers, groups, broker_rates_per_s(system), strict=True):
+            if group is None:
+                continue
+            name = broker.name
             loads = [load for load in loads if load.component != f"broker {name}"]  # the group does its work
             loads.append(ComponentLoad(f"broker {name}, a group of {group.replicas},", rate, saturation_per_s(group)))
     refusal = saturation(loads)

@@ -20,7 +20,7 @@ from surecast.errors import SaturationError
 from surecast.prediction.broker_inputs import BrokerInput, broker_inputs
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.flows import Flows, flows_of
-from surecast.scenario.group import group_of, is_replicated
+from surecast.scenario.group import groups_of, is_replicated
 from surecast.scenario.saturation import (
     Component,
     Traffic,
@@ -40,7 +40,6 @@ __all__ = [
     "Stations",
     "behind_outages",
     "flow_times",
-    "group_passages",
     "queue_passages",
     "stations_of",
     "within",
@@ -206,10 +205,12 @@ def _broker_passages(system: System) -> list[Passage]:
         return queue_passages(system, broker_inputs(system, flows_of(system)))
     from surecast.prediction.replication.performance import predict_open
 
-    rates = broker_rates_per_s(system)
-    names = [broker.name for broker in system.overlay.brokers]
-    performances = [predict_open(group_of(system, i), rates[i], f"broker {name}") for i, name in enumerate(names)]
-    return group_passages(system, performances)
+    groups, rates = groups_of(system), broker_rates_per_s(system)
+    alone = queue_passages(system, broker_inputs(system, flows_of(system), groups))
+    return [
+        passage if group is None else _ordering(predict_open(group, rate, f"broker {broker.name}"), broker)
+        for broker, group, rate, passage in zip(system.overlay.brokers, groups, rates, alone, strict=True)
+    ]
 
 
 def queue_passages(system: System, inputs: list[BrokerInput]) -> list[Passage]:
@@ -218,11 +219,6 @@ def queue_passages(system: System, inputs: list[BrokerInput]) -> list[Passage]:
         _queue(broker, broker_input.rate_per_s, broker_input.utilisation, broker_input.delay_mean_s)
         for broker, broker_input in zip(system.overlay.brokers, inputs, strict=True)
     ]
-
-
-def group_passages(system: System, groups: list[GroupPerformance]) -> list[Passage]:
-    """Returns the time that each group takes to order an event."""
-    return [_ordering(performance, broker) for performance, broker in zip(groups, system.overlay.brokers, strict=True)]
 
 
 def _queue(broker: Broker, rate_per_s: float, load: float, mean_s: float) -> Passage:
@@ -331,7 +327,7 @@ class Stations:
 def stations_of(
     system: System,
     traffic: Traffic,
-    groups: Sequence[GroupPerformance] | None = None,
+    groups: Sequence[GroupPerformance | None] | None = None,
     besides: Mapping[str, Besides] | None = None,
 ) -> Stations:
     """Returns the time in every queue that messages of topics pass.
@@ -342,7 +338,10 @@ def stations_of(
     overlay, other = system.overlay, besides or {}
     none: Besides = (0.0, 0.0)
     queues: dict[Component, _Queue] = {}
-    for i, broker in enumerate(overlay.brokers if groups is None else ()):
+    groups = [None] * len(overlay.brokers) if groups is None else groups
+    for i, broker in enumerate(overlay.brokers):
+        if groups[i] is not None:
+            continue
         parts = (
             (traffic.events_per_s[i], broker.notification_service),
             (traffic.controls_per_s[i], broker.control_service),
@@ -366,12 +365,11 @@ def stations_of(
         component: queue.passage(_name(system, component), before.get(component, ()))
         for component, queue in queues.items()
     }
-    if groups is not None:
-        brokers, loads = group_passages(system, list(groups)), [performance.utilisation for performance in groups]
-    else:
-        keys: list[Component] = [("broker", i, 0) for i in range(len(overlay.brokers))]
-        brokers = [times.get(key, Passage()) for key in keys]
-        loads = [queues[key].load if key in queues else 0.0 for key in keys]
+    brokers, loads = [], []
+    for i, (broker, group) in enumerate(zip(overlay.brokers, groups, strict=True)):
+        key: Component = ("broker", i, 0)
+        brokers.append(times.get(key, Passage()) if group is None else _ordering(group, broker))
+        loads.append((queues[key].load if key in queues else 0.0) if group is None else group.utilisation)
     on_links = [component for component in queues if component[0] != "broker"]
     return Stations(brokers, loads, {c: times[c] for c in on_links}, {c: queues[c].load for c in on_links})
 

@@ -59,6 +59,7 @@ _DELIVERY = (
         "Targets met",
         "Share of the stated QoS targets that are met.",
         "more",
+        "target",
     ),
     Metric(
         "share_on_time",

@@ -31,6 +31,7 @@ SPLITS: Final[dict[str, str]] = {
     "role": "the part that a replica plays: `leader` or `follower`",
     "direction": "the direction of a link: `forward` (from its first end to its second) or `backward`",
     "approximation": "how it was approximated, such as `worst-path` or `mean-path`; an empty detail is the best",
+    "target": "the target: `utilisation`, `notification delay` or `subscription delay`",
     "quantile": "the quantile, always given: `p50`, `p90`, `p99`, `p99.9`",
 }
 """The meaning of a metric's detail. Except for a quantile, an empty detail is the figure for all details together."""

@@ -12,7 +12,7 @@ from surecast.group_times import BATCHING_S, LAZY_DELAY_S
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.system import Failures, System
 
-__all__ = ["Group", "GroupCosts", "group_of", "is_replicated"]
+__all__ = ["Group", "GroupCosts", "group_of", "groups_of", "is_replicated"]
 
 LINK_DELAY_LEAST_S: Final = 1e-3
 
@@ -158,8 +158,25 @@ def is_replicated(system: System) -> bool:
     return "replication" in system.delivery.model_fields_set or system.delivery.replication.replicas > 1
 
 
+def groups_of(system: System) -> tuple[Group | None, ...]:
+    """Returns the group of each broker; None for one that is a single process.
+
+    >>> from surecast.scenario import build, parse_text
+    >>> system = build(parse_text('''
+    ... {surecast: 1, name: two, overlay: {brokers: [{name: a}, {name: b}], links: [[a, b]]},
+    ...  delivery: {replication: {replicas: 3, brokers: [b]}}}
+    ... '''))
+    >>> [None if group is None else group.replicas for group in groups_of(system)]
+    [None, 3]
+    """
+    names, brokers = system.delivery.replication.brokers, system.overlay.brokers
+    if not is_replicated(system):
+        return (None,) * len(brokers)
+    return tuple(group_of(system, i) if not names or broker.name in names else None for i, broker in enumerate(brokers))
+
+
 def group_of(system: System, broker: int) -> Group:
-    """Returns the group of replicas of a broker.
+    """Returns the group of replicas of a broker that is one.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from surecast.errors import SaturationError
 from surecast.scenario.distributions import Distribution, Exponential
 from surecast.scenario.flows import Flows, flows_of
-from surecast.scenario.group import is_replicated
+from surecast.scenario.group import groups_of
 from surecast.scenario.system import System
+from surecast.scenario.topic_schemes import topic_schemes
 
 __all__ = [
     "Component",
@@ -159,17 +160,20 @@ class Traffic:
 
     `events_per_s` and `controls_per_s` have an entry for each broker: what it receives, events published at home
     included. `hops` has events and control messages over each overlay link from the broker that sends them, and
-    `components` those of each queue on links that takes time.
+    `components` those of each queue on links that takes time. `stored` has the events over each overlay link that are
+    sent again until they are acknowledged.
     """
 
     events_per_s: tuple[float, ...]
     controls_per_s: tuple[float, ...]
     hops: Mapping[tuple[int, int], tuple[float, float]]
     components: Mapping[Component, tuple[float, float]] = field(default_factory=dict)
+    stored: Mapping[tuple[int, int], float] = field(default_factory=dict, repr=False)
 
 
 def traffic_of(system: System, flows: Flows | None = None, scheme: str | None = None) -> Traffic:
-    """Returns all messages of topics per second under a scheme, that of the scenario where left out.
+    """Returns all messages of topics per second under a scheme, that of the scenario where left out; topics with a
+    scheme of their own keep it.
 
     Where events are stored, each that comes over a link is acknowledged, also a copy that comes again because an
     acknowledgement was lost. A message of control takes a broker its `control_service`; a group takes no time for it.
@@ -200,23 +204,25 @@ _COUNTED: list[tuple[System, str, Traffic]] = []
 
 def _counted(system: System, flows: Flows, scheme: str) -> Traffic:
     links = system.overlay.links
-    stores = scheme.endswith("buffering")
+    by_topic = topic_schemes(system, scheme)
+    stores = [by_topic[topic.name].endswith("buffering") for topic in system.topics]
     events, controls = [0.0] * len(system.overlay.brokers), [0.0] * len(system.overlay.brokers)
     for publisher in system.publishers:
         events[publisher.home] += publisher.rate_per_s
     over: dict[tuple[int, int], list[float]] = {}
-    for (link, start), (sent, received, again) in _hop_rates(system, flows, stores).items():
+    stored: dict[tuple[int, int], float] = {}
+    for (link, start), (sent, received, again, kept, heard) in _hop_rates(system, flows, stores).items():
         end = links[link].b if start == links[link].a else links[link].a
         over.setdefault((link, start), [0.0, 0.0])[0] += sent
         events[end] += received + again
-        if stores:
-            over.setdefault((link, end), [0.0, 0.0])[1] += received + again
-            controls[start] += received
+        if kept > 0.0:
+            stored[link, start] = kept
+            over.setdefault((link, end), [0.0, 0.0])[1] += heard + again
+            controls[start] += heard
     for (link, start), rate in _control_rates(system, flows, scheme).items():
         over.setdefault((link, start), [0.0, 0.0])[1] += rate
         controls[links[link].b if start == links[link].a else links[link].a] += rate
-    if is_replicated(system):
-        controls = [0.0] * len(controls)
+    controls = [0.0 if group is not None else rate for group, rate in zip(groups_of(system), controls, strict=True)]
     hops = {hop: (rates[0], rates[1]) for hop, rates in over.items()}
     through: dict[Component, list[float]] = {}
     for (link, start), (passing, control) in hops.items():
@@ -225,7 +231,7 @@ def _counted(system: System, flows: Flows, scheme: str) -> Traffic:
             sums[0] += passing
             sums[1] += control
     components = {component: (sums[0], sums[1]) for component, sums in through.items()}
-    return Traffic(tuple(events), tuple(controls), hops, components)
+    return Traffic(tuple(events), tuple(controls), hops, components, stored)
 
 
 def on_link(system: System, link: int, start: int) -> list[Component]:
@@ -271,34 +277,38 @@ def _service(system: System, component: Component) -> Distribution | None:
     return (system.network.routers if kind == "router" else system.network.links)[index].service
 
 
-def _hop_rates(system: System, flows: Flows, stores: bool) -> dict[tuple[int, int], tuple[float, float, float]]:
+def _hop_rates(
+    system: System, flows: Flows, stores: Sequence[bool]
+) -> dict[tuple[int, int], tuple[float, float, float, float, float]]:
     """Returns the messages per second over each overlay link from the broker that sends them: all copies sent, events
-    received for the first time, and copies received again.
+    received for the first time, copies received again, and of topics that are stored those sent and those received.
 
     What a link loses does not come further, unless it is stored and sent again before it expires.
     """
     over: dict[tuple[int, int], dict[_Stream, float]] = {}
     links, interval = system.overlay.links, float(system.delivery.fault_tolerance.retransmission_interval)
-    tries = [_tries(publisher.deadline_s, interval) if stores else 1.0 for publisher in system.publishers]
+    tries = [_tries(publisher.deadline_s, interval) for publisher in system.publishers]
     lossy = any(link.loss > 0.0 for link in links)
     for stream, number in _ways(flows):
         route, share = flows.routes[number], 1.0
         for start, link in zip(route.brokers, route.links, strict=False):
             over.setdefault((link, start), {})[stream] = share
             if lossy:
-                share *= 1.0 - links[link].loss ** tries[stream[0]]
+                share *= 1.0 - links[link].loss ** (tries[stream[0]] if stores[stream[1]] else 1.0)
     rates = {}
     for (link, start), shares in over.items():
         loss = links[link].loss
-        sent = received = again = 0.0
+        sent = received = again = kept = heard = 0.0
         for stream, share in sorted(shares.items()):
-            publisher, most = system.publishers[stream[0]], tries[stream[0]]
+            publisher, most = system.publishers[stream[0]], tries[stream[0]] if stores[stream[1]] else 1.0
             rate = share * publisher.rate_per_s / len(publisher.topics)
             copies = min(1.0 / (1.0 - loss) ** 2, most) if 0.0 < loss < 1.0 else 1.0
             sent += rate * copies
             received += rate * (1.0 - loss**most)
             again += rate * max(copies * (1.0 - loss) - (1.0 - loss**most), 0.0)
-        rates[link, start] = sent, received, again
+            if stores[stream[1]]:
+                kept, heard = kept + rate * copies, heard + rate * (1.0 - loss**most)
+        rates[link, start] = sent, received, again, kept, heard
     return rates
 
 
@@ -329,14 +339,17 @@ def _control_rates(system: System, flows: Flows, scheme: str) -> dict[tuple[int,
     """
     rates: dict[tuple[int, int], float] = {}
     overlay, tolerance = system.overlay, system.delivery.fault_tolerance
-    if scheme != "none" and tolerance.refresh != "link":
+    schemes = topic_schemes(system, scheme)
+    if tolerance.refresh != "link":
         homes: dict[tuple[int, ...], Counter[int]] = {}
         for home, topic in {(home, topic) for home, topics in flows.interests for topic in topics}:
+            if schemes[topic] == "none":
+                continue
             homes.setdefault(overlay.trees[topic], Counter())[home] += 1
         for tree, counts in homes.items():
             for hop, number in _away_from(system, tree, counts).items():
                 rates[hop] = rates.get(hop, 0.0) + number / float(tolerance.refresh_interval)
-    if scheme.startswith("bypass"):
+    if any(schemes[topic].startswith("bypass") for _, topics in flows.interests for topic in topics):
         laws = [*(broker.failures for broker in overlay.brokers), *(link.failures for link in overlay.links)]
         changes = math.fsum(2.0 / (law.mtbf_s + law.mttr_s) for law in laws if law is not None)
         count = len(overlay.links)

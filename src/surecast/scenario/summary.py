@@ -171,7 +171,8 @@ def _delivery_rows(system: System) -> Rows:
     rows.append(("fault tolerance", delivery.fault_tolerance.scheme))
     if delivery.replication.replicas > 1:
         replication = delivery.replication
-        rows.append(("replication", f"{replication.replicas} replicas, {replication.variant} Paxos"))
+        where = f" at {', '.join(replication.brokers)}" if replication.brokers else ""
+        rows.append(("replication", f"{replication.replicas} replicas, {replication.variant} Paxos{where}"))
     if delivery.dropping.policy != "none":
         rows.append(("dropping", delivery.dropping.policy))
     if delivery.coding is not None:

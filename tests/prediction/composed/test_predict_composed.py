@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from surecast.errors import AssumptionError, ConfigurationError
+from surecast.errors import AssumptionError, ConfigurationError, ScenarioError
 from surecast.prediction import predict_dropping, predict_reliability
 from surecast.prediction.composed import COMPOSED_SCHEMES, composed_mechanisms, composes, parts_of, predict_composed
 from surecast.prediction.composed.event_delay import EventDelay, Passage, Waits, interrupted
@@ -19,7 +19,7 @@ from surecast.prediction.dropping import evaluate, find_mechanisms
 from surecast.prediction.dropping.queue import OnOffQueue
 from surecast.prediction.dropping.response_distributions import ExponentialSum, TransformLaw
 from surecast.prediction.replication import predict_open
-from surecast.report import check_accounts
+from surecast.report import QoSReport, check_accounts
 from surecast.scenario import System, build, parse_text
 from surecast.scenario.group import group_of
 from surecast.scenario.mechanism import Mechanism
@@ -92,6 +92,56 @@ def test_groups_in_place_of_brokers_are_those_of_the_reliability_model() -> None
     found = predict_composed(system).value("reliability", name="s", variant="path failure alone")
     known = predict_reliability(system, ["buffering"]).value("reliability", name="s", variant="buffering")
     assert found == pytest.approx(known, rel=1e-9)
+
+
+def test_a_group_stands_in_place_of_one_broker_only() -> None:
+    def with_groups(brokers: str, replicas: int = 3) -> System:
+        more = f", replication: {{replicas: {replicas}, {brokers}}}"
+        delivery = f"delivery: {{fault_tolerance: {{scheme: periodic-subscription, refresh: link}}{more}}}"
+        return system_of(fails=FAILS, capacity="20/s", delivery=delivery)
+
+    one, every = predict_composed(with_groups("brokers: [b]")), predict_composed(with_groups("brokers: [a, b, c]"))
+    assert [figure.value for figure in every] == [figure.value for figure in predict_composed(with_groups(""))]
+    up, ordering = (
+        {name: report.value(metric, name=name, variant="composed") for name in "abc"}
+        for report, metric in ((one, "availability"), (every, "availability"))
+    )
+    assert up["a"] == up["c"] == pytest.approx(0.93)
+    assert up["b"] == ordering["b"] > 0.98
+    # two links and three brokers are up
+    found = one.value("reliability", name="s", variant="path failure alone")
+    assert found == pytest.approx(0.93**2 * up["b"] * 0.98**2, rel=1e-9)
+    # M/M/1 at the ends, and the time to order an event between them
+    rates = broker_rates_per_s(with_groups(""))
+    takes_s = {name: one.value("delay_mean_s", name=name, variant="composed", scope="broker") for name in "abc"}
+    assert [takes_s["a"], takes_s["c"]] == pytest.approx([1.0 / (20.0 - rates[0]), 1.0 / (20.0 - rates[2])])
+    assert takes_s["b"] == every.value("delay_mean_s", name="b", variant="composed", scope="broker")
+    total_s = one.value("delay_mean_s", name="s", scope="subscriber", variant="queueing alone")
+    assert total_s == pytest.approx(sum(takes_s.values()))
+    with pytest.raises(ScenarioError, match=r"delivery\.replication\.brokers\[0\]: there is no broker named 'z'"):
+        with_groups("brokers: [z]")
+
+
+def test_each_flow_has_the_scheme_of_its_topic() -> None:
+    def by_topic(scheme: str, own: str = "", capacity: str = "") -> QoSReport:
+        more = f", schemes: {{{own}}}" if own else ""
+        tolerance = f"fault_tolerance: {{scheme: {scheme}, retransmission_interval: 5s{more}}}"
+        system = system_of(fails=FAILS, capacity=capacity, delivery=f"delivery: {{{tolerance}}}")
+        return predict_composed(system, factors=False)
+
+    def reliability(report: QoSReport, name: str) -> float:
+        return report.value("reliability", name=name, variant="composed")
+
+    for scheme, other in (("buffering", "bypass"), ("bypass", "bypass-buffering")):
+        alone = [by_topic(scheme), by_topic(other)]
+        mixed = by_topic(scheme, f"u: {other}")
+        assert check_accounts(mixed) == []
+        assert reliability(mixed, "s") == pytest.approx(reliability(alone[0], "s"), rel=1e-9), "its topic is t"
+        # what r gets of t is published at its own broker, so that its scheme does not matter
+        assert reliability(mixed, "r") == pytest.approx(reliability(alone[1], "r"), rel=1e-9)
+    # where all topics have the same scheme, it is the scheme of the system
+    one, same = by_topic("buffering", capacity="9/s"), by_topic("none", "t: buffering, u: buffering", capacity="9/s")
+    assert [figure.value for figure in same] == pytest.approx([figure.value for figure in one])
 
 
 @pytest.mark.parametrize("policy", ["none", "probabilistic, join_probability: 0.4", "finite-buffer, buffer_size: 12"])

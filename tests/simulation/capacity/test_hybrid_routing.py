@@ -1,7 +1,8 @@
-"""Algorithms by link and advertisements, which are simulated and not predicted: against paths counted by hand."""
+"""Algorithms by link and advertisements: nodes against paths counted by hand, formulas against nodes."""
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 
 from surecast.errors import AssumptionError, ScenarioError
 from surecast.prediction.capacity import predict_capacity
+from surecast.prediction.capacity.capacity_model import capacity_model
 from surecast.scenario import System, build, parse_text
+from surecast.scenario.system import Matching
 from surecast.simulation.capacity import ALGORITHMS, simulate_routing
 from surecast.simulation.capacity.routing_plan import Settings, make_plan
 from surecast.simulation.capacity.routing_run import RoutingWorld, simulate_run
@@ -125,12 +128,69 @@ def test_a_link_of_its_own_algorithm_has_the_messages_of_that_algorithm() -> Non
         assert (run(tree(7, routing, **common), "peer-to-peer simple").sent == alone.sent).all()
 
 
-def test_it_is_refused_by_field_where_there_are_no_formulas() -> None:
-    with pytest.raises(AssumptionError, match=r"delivery\.routing\.advertisements is simulated and not predicted yet"):
-        predict_capacity(tree(1, "{advertisements: true}"))
+@pytest.mark.parametrize("algorithm", [each for each in ALGORITHMS if each.startswith("peer")])
+@pytest.mark.parametrize("advertised", ["true", "false"])
+def test_links_that_all_have_one_algorithm_have_its_formulas(algorithm: str, advertised: str) -> None:
+    name = algorithm.rpartition(" ")[2]
+    plain = published_by(tree(4, f"{{advertisements: {advertised}}}"), {0, 1})
+    brokers = plain.overlay.brokers
+    ends = [(brokers[link.a].name, brokers[link.b].name) for link in plain.overlay.links]
+    links = ", ".join(f"{{between: [{a}, {b}], algorithm: {name}}}" for a, b in ends)
+    mixed = published_by(tree(4, f"{{advertisements: {advertised}, links: [{links}]}}"), {0, 1})
+    for scheme in ("peer-to-peer", "hierarchical"):
+        one, other = capacity_model(plain), capacity_model(mixed)
+        known, found = one.flows(f"{scheme} {name}"), other.flows(f"{scheme} simple")
+        assert found.notifications == pytest.approx(known.notifications, rel=1e-6)
+        assert found.controls == pytest.approx(known.controls, rel=1e-6)
+        entries = other.remote_entries(f"{scheme} simple")
+        assert entries == pytest.approx(one.remote_entries(f"{scheme} {name}"), rel=1e-6)
+        assert (other.passing(f"{scheme} simple")[1] == one.passing(f"{scheme} {name}")[1]).all()
+
+
+@pytest.mark.parametrize(
+    ("seed", "algorithm", "routing"),
+    [
+        (12, "peer-to-peer covering", "{links: [{between: [b0, b1], algorithm: merging}, LAST flooding}]}"),
+        (13, "peer-to-peer merging", "{advertisements: true, links: [{between: [b0, b1], algorithm: covering}]}"),
+        (14, "hierarchical covering", "{links: [{between: [b0, b1], algorithm: identity}, LAST merging}]}"),
+    ],
+)
+def test_mixed_algorithms_are_predicted_as_they_are_simulated(seed: int, algorithm: str, routing: str) -> None:
+    """Messages over each link and entries at each broker, against the nodes in virtual time."""
+    rng = random.Random(seed)
+    parent = [rng.randrange(i) for i in range(1, 6)][-1]
+    routing = routing.replace("LAST", f"{{between: [b{parent}, b5], algorithm:")
+    system = published_by(tree(seed, routing, capacity=""), {1, 2, 3})
+    model = capacity_model(system)
+    flows = model.flows(algorithm)
+    rates = np.stack([flows.notifications @ model.count, flows.controls @ model.count])
+    entries = np.zeros(model.tree.brokers)
+    np.add.at(
+        entries,
+        model.tree.tail,
+        model.remote_entries(algorithm) @ model.count + model.entries_for_all(algorithm),
+    )
+    results = [run(system, algorithm, seed=s) for s in range(1, 9)]
+    duration_s = 20.0
+    sent = np.array([np.asarray(result.sent) for result in results]) / duration_s
+    held = np.array([np.asarray(result.remote_s) for result in results]) / duration_s
+    least = np.sqrt(rates / (duration_s * len(results)))
+    error = np.maximum(sent.std(axis=0, ddof=1) / math.sqrt(len(results)), least)
+    assert (np.abs(sent.mean(axis=0) - rates) <= 4.5 * error + 1e-9).all()
+    spread = held.std(axis=0, ddof=1) / math.sqrt(len(results))
+    assert (np.abs(held.mean(axis=0) - entries) <= 4.5 * spread + 0.02 * entries + 1e-9).all()
+
+
+def test_what_has_no_formulas_is_refused_by_both_fields() -> None:
     by_link = tree(1, "{links: [{between: [b0, b1], algorithm: flooding}]}")
-    with pytest.raises(AssumptionError, match=r"delivery\.routing\.links is simulated and not predicted yet"):
-        predict_capacity(by_link)
+    matching = Matching("counting", 1e-5, 1e-6, 1e-6, 1e-6, 1e-5, 1e-6)
+    brokers = tuple(replace(broker, matching=matching) for broker in by_link.overlay.brokers)
+    with pytest.raises(AssumptionError, match=r"delivery\.routing\.links beside overlay\.brokers\.matching"):
+        predict_capacity(replace(by_link, overlay=replace(by_link.overlay, brokers=brokers)))
+    with pytest.raises(AssumptionError, match=r"links beside --algorithm 'peer-to-peer merging-as-printed'"):
+        predict_capacity(by_link, ["peer-to-peer merging-as-printed"])
+    report = predict_capacity(by_link, ["flooding", "peer-to-peer covering"])
+    assert any("b0--b1 flooding" in note for note in report.info.notes)
     report = simulate_routing(by_link, ["peer-to-peer covering"], duration_s=1, warm_up_s=0, runs=1, seed=1)
     assert any("b0--b1 flooding" in note for note in report.info.notes)
 

@@ -263,9 +263,10 @@ def test_travel_is_what_a_plain_simulation_does(seed: int, stores: bool) -> None
     graph = (np.zeros(brokers + 1, np.int64), some, some)
     table = np.zeros((1, brokers), np.int64)
     around = (graph, np.zeros(0), some, zero, zero, table, zero, nodes - 1, np.array([1, 0, 2, 1]))
+    rules = (np.array([stores]), interval, np.array([False]), np.array([False]))
     travel(
         events, tree, targets, over, join(lists), join(hops), join([(np.empty(0), np.empty(0))]),
-        np.zeros((brokers, 7)), took, (stores, interval, False, False), around, (np.zeros(0), some, np.zeros(0)),
+        np.zeros((brokers, 7)), took, rules, around, (np.zeros(0), some, np.zeros(0)),
         (0.0, 300.0, 4000.0), np.ones(1, np.uint64), fates, arrivals, sums,
     )  # fmt: skip
     assert fates.tolist() == [fate for fate, _ in expected]
@@ -294,6 +295,31 @@ delivery: {{fault_tolerance: {{scheme: {scheme}, retransmission_interval: 2s}}}}
         assert predicted.value("reliability", name=name, variant="composed") == pytest.approx(figure.value, abs=0.03)
     reasons = {f.detail for f in found.select(metric="share_dropped", name="s")}
     assert ("lost on a link" in reasons) == ("partitioned" in reasons) == (scheme == "bypass")
+
+
+def test_each_topic_has_its_own_scheme() -> None:
+    """As predicted; what is stored waits for repairs, what is not is lost or goes around."""
+    system = line("""
+overlay: {brokers: [{name: b, count: 4, capacity: 20/s}], links: {build: ring}}
+availability: {brokers: {availability: 0.92, period: 400s}, links: {availability: 0.95, period: 300s}}
+workload:
+  topics: [t, u, v]
+  deadline: 30s
+  publishers: [{name: p, home: b-1, topics: [t, u, v], rate: 1.5/s}]
+  subscribers: [{name: s, home: b-3, topics: [t]}, {name: r, home: b-3, topics: [u]}, {name: q, home: b-3, topics: [v]}]
+delivery:
+  fault_tolerance: {scheme: none, refresh: link, retransmission_interval: 2s, schemes: {u: buffering, v: bypass}}
+""")
+    predicted, found = predict_composed(system, factors=False), simulated(system, runs=6, duration_s=12_000.0)
+    assert check_accounts(found) == check_accounts(predicted) == []
+    reasons = {"s": "path down", "r": "expired", "q": "partitioned"}
+    for name, reason in reasons.items():
+        figure = figure_of(found, "reliability", name)
+        assert predicted.value("reliability", name=name, variant="composed") == pytest.approx(figure.value, abs=0.03)
+        for report in (predicted, found):
+            lost = {f.detail for f in report.select(metric="share_dropped", name=name) if f.value > 1e-9}
+            assert reason in lost
+            assert not lost & (set(reasons.values()) - {reason, "path down"}), name
 
 
 def test_messages_queue_on_links_and_come_back_as_acknowledgements() -> None:

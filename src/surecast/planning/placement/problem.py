@@ -16,7 +16,6 @@ from surecast.planning.placement.plain import PlainPlacements
 from surecast.prediction.capacity.filter_statistics import statistics_of as statistics_of_filters
 from surecast.prediction.capacity.kernel_overlay import PlacementArrays
 from surecast.prediction.capacity.kernel_tables import FilterFunctions, ForwardingTables, forwarding_tables
-from surecast.prediction.capacity.unpredicted import refuse_unpredicted
 from surecast.scenario import Scenario, System
 from surecast.scenario.build.collect import Collector
 from surecast.scenario.build.failures import FailureTable
@@ -209,6 +208,16 @@ def placement_problem(
     )
 
 
+def _refuse_by_link(system: System) -> None:
+    """Refuses routing that the compiled formulas do not have: they know one algorithm for all links."""
+    routing = system.delivery.routing
+    if routing is not None and (routing.links or routing.advertisements):
+        field = "links" if routing.links else "advertisements"
+        raise AssumptionError(
+            f"{system.name}: delivery.routing.{field}: placements are compared without it; leave it out"
+        )
+
+
 def _checked(system: System, scenario: Scenario) -> tuple[Network, ClassWorkload, BuiltLinks]:
     """Returns the parts that placement needs, or a refusal that says what the scenario lacks."""
     spec, overlay = scenario.overlay, system.overlay
@@ -217,7 +226,7 @@ def _checked(system: System, scenario: Scenario) -> tuple[Network, ClassWorkload
             f"{system.name} has no filter classes: placement is by the capacity of content-based routing, which needs "
             "workload.classes, workload.clients, workload.subscriptions and workload.publications"
         )
-    refuse_unpredicted(system)
+    _refuse_by_link(system)
     if system.network is None or not overlay.candidates:
         raise AssumptionError(f"{system.name} has no candidates: say in overlay.candidates where brokers may stand")
     for broker in overlay.brokers:

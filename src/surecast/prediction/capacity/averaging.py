@@ -101,7 +101,7 @@ def averaged_waiting(model: CapacityModel, algorithm: str, flows: LinkFlows, loa
     """
     brokers = model.tree.brokers
     waiting, deviation, over = mean_waiting_s(loads)[:brokers].copy(), np.zeros(brokers), np.zeros(brokers)
-    if algorithm == "flooding":
+    if algorithm == "flooding" and not model.own_routings:
         return Averaged(waiting, deviation, over)
     rate, services = loads.broker_rates[:, :, 0].sum(axis=0), services_of(model, flows)
     passing = _Passing.of(model, algorithm, flows, services)
@@ -151,7 +151,8 @@ class _Passing:
         routing, tree = algorithm.rpartition(" ")[2], model.tree
         varies = ~tree.rising if algorithm.startswith("hierarchical") else np.ones(2 * tree.links, dtype=np.bool_)
         measured = np.array([not each.is_uniform for each in model.statistics]) & (routing != "identity")
-        measured |= routing in LAWS  # of these only the mean is known
+        if routing in LAWS or model.own_routings:  # of these only the mean is known
+            measured[:], routing = True, "identity"
         first, second = services.first[0], services.second[0]
         keys = [model.publications, model.subscriptions, first, second, measured[None], flows.notify]
         classes, kind = coinciding(np.concatenate(keys).T)

@@ -44,7 +44,8 @@ def add_brokers(
     # capacity Eqs. 1, 3, 5
     local = model.lifetime_s * (model.subscriptions @ model.count)
     remote = np.zeros(tree.brokers)
-    np.add.at(remote, tree.tail, model.remote_entries(algorithm) @ model.count)
+    entries = model.remote_entries(algorithm) @ model.count + model.entries_for_all(algorithm)
+    np.add.at(remote, tree.tail, entries)
 
     def add(metric: str, values: Array, detail: str = "", how: str = "exact", where: object = True) -> None:
         mask = np.broadcast_to(np.asarray(where, dtype=np.bool_), values.shape)

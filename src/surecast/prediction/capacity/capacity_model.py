@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from surecast.errors import AssumptionError
 from surecast.prediction.capacity.filter_probabilities import LAWS, ROUTINGS
 from surecast.prediction.capacity.filter_statistics import FilterStatistics, statistics_of
+from surecast.prediction.capacity.mixed_routing import LinkLaws, link_laws
 from surecast.prediction.capacity.overlay_tree import BrokerTree, broker_tree
 from surecast.prediction.capacity.service_times import Services, services_of
-from surecast.prediction.capacity.unpredicted import refuse_unpredicted
+from surecast.prediction.capacity.unpredicted import own_routings, refuse_unpredicted
 from surecast.scenario.distributions import Distribution
 from surecast.scenario.network import Network
 from surecast.scenario.saturation import Component, component_service, traffic_of
@@ -122,6 +123,10 @@ class CapacityModel:
     besides: Array | None = None
     """The load of all queues by the events of topics: their utilisation, and their rate times the second moment of the
     service time."""
+    own_routings: tuple[str | None, ...] = ()
+    """The algorithm of each link that has one of its own; empty where none has."""
+    is_advertised: bool = False
+    """Whether subscriptions travel only towards brokers where their class is published."""
 
     @property
     def serves(self) -> Mask:
@@ -147,25 +152,56 @@ class CapacityModel:
         underflow.
         """
         rising = self.tree.rising[:, None]
+        if self.own_routings:
+            laws = self._link_laws(algorithm)
+            return laws.notified, laws.subscribed
         if algorithm == "flooding":
             return np.ones(self.active.shape, dtype=np.bool_), np.zeros(self.active.shape, dtype=np.bool_)
         if algorithm.startswith("hierarchical"):
-            return rising | (self.active > 0), np.broadcast_to(rising, self.active.shape)
-        return self.active > 0, np.ones(self.active.shape, dtype=np.bool_)
+            return rising | (self.active > 0), rising & self.publishers_ahead
+        return self.active > 0, self.publishers_ahead
 
     def known_behind(self, algorithm: str) -> Array:
-        """Returns x_a as routing tables see it: in a hierarchy nothing is known of the brokers above (change 3)."""
+        """Returns x_a as routing tables see it: in a hierarchy nothing is known of the brokers above (change 3), and
+        with advertisements nothing that nobody on this side publishes."""
+        known = self.active
         if algorithm.startswith("hierarchical"):
-            return np.where(self.tree.rising[:, None], 0.0, self.active)
-        return self.active
+            known = np.where(self.tree.rising[:, None], 0.0, known)
+        return np.where(self.publications_behind > 0.0, known, 0.0) if self.is_advertised else known
+
+    @cached_property
+    def publishers_ahead(self) -> Mask:
+        """Whether subscriptions of each class go over each directed link: to advertisers, or everywhere."""
+        if not self.is_advertised:
+            return np.ones(self.active.shape, dtype=np.bool_)
+        return np.asarray(self.tree.reverse(self.publications_behind) > 0.0)
+
+    def _link_laws(self, algorithm: str, scale: float = 1.0) -> LinkLaws:
+        """Returns the laws of all links where some have an algorithm of their own."""
+        scheme, _, common = algorithm.rpartition(" ")
+        routings = [own or common for own in self.own_routings]
+        advertised = self.publications_behind > 0.0 if self.is_advertised else None
+        own = scale * self.lifetime_s * self.subscriptions
+        return link_laws(self.tree, routings, scheme == "hierarchical", own, advertised)
+
+    def entries_for_all(self, algorithm: str) -> Array:
+        """Returns, by directed link, the entries that stand for all classes, behind a link of flooding."""
+        if not self.own_routings:
+            return np.zeros(2 * self.tree.links)
+        return self._link_laws(algorithm).everything
 
     def remote_entries(self, algorithm: str, scale: float = 1.0) -> Array:
         """Entries of one class for the neighbour that each directed link leads to (capacity Eqs. 3, 5)."""
+        if self.own_routings:
+            return self._link_laws(algorithm, scale).entries
         routing = algorithm.rpartition(" ")[2]
         return self.by_class(lambda kind, x: kind.remote_entries(routing, x), scale * self.known_behind(algorithm))
 
     def flows(self, algorithm: str, scale: float = 1.0) -> LinkFlows:
         """Returns the traffic under an algorithm with all arrivals `scale` times as frequent, lifetimes unchanged."""
+        if self.own_routings:
+            laws = self._link_laws(algorithm, scale)
+            return self._passing_flows(laws.notify, laws.subscribe, algorithm, scale)
         routing = algorithm.rpartition(" ")[2]
         active = scale * self.active
         notify = self.by_class(lambda kind, x: kind.notification_probability(routing, x), active)
@@ -175,6 +211,9 @@ class CapacityModel:
             # capacity section 3.8, changes 1 and 2
             rising = self.tree.rising[:, None]
             notify, subscribe = np.where(rising, 1.0, notify), np.where(rising, subscribe, 0.0)
+        return self._passing_flows(notify, np.where(self.publishers_ahead, subscribe, 0.0), algorithm, scale)
+
+    def _passing_flows(self, notify: Array, subscribe: Array, algorithm: str, scale: float) -> LinkFlows:
         # capacity Eqs. 22, 25
         notifications = scale * notify * self.publications_behind
         controls = 2.0 * scale * subscribe * self.subscriptions_behind
@@ -255,6 +294,8 @@ def capacity_model(system: System, *, shared_directions: bool = True) -> Capacit
         statistics,
         tuple(broker.matching for broker in overlay.brokers),
         _by_topics(system, servers) if system.publishers and shared_directions else None,
+        own_routings(system),
+        system.delivery.routing is not None and system.delivery.routing.advertisements,
     )
 
 

@@ -34,6 +34,7 @@ from surecast.prediction.capacity.delays import Cubes, Delays, delays_of, paths_
 from surecast.prediction.capacity.filter_statistics import FilterStatistics
 from surecast.prediction.capacity.headroom import headroom
 from surecast.prediction.capacity.latest import Contents, contents_of, latest_delivery
+from surecast.prediction.capacity.unpredicted import refuse_registered
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.system import ClassWorkload, System
@@ -78,6 +79,7 @@ def predict_capacity(
     """
     chosen = ALGORITHMS if algorithms is None else tuple(dict.fromkeys(algorithms))
     refuse_unknown("algorithm", chosen, known_algorithms())
+    refuse_registered(system, chosen)
     prepared = _prepare(system, shared_directions, by_client)
     builder = ReportBuilder.of_system(system, "predicted", algorithms=list(chosen), shared_directions=shared_directions)
     for algorithm in chosen:
@@ -159,21 +161,24 @@ def _add_delays(
 
 
 def _add_targets(builder: ReportBuilder, system: System, algorithm: str, loads: Loads, delays: Delays | None) -> None:
-    """Adds the share of the targets for delays and utilisation that are met. An overloaded system meets no delay
-    target.
+    """Adds the share of the targets for delays and utilisation that are met, and whether each is. An overloaded system
+    meets no delay target.
     """
     targets = system.targets
-    met = []
+    met = {}
     if targets.utilisation is not None:
-        met.append(loads.utilisation.max(initial=0.0) <= targets.utilisation)
+        met["utilisation"] = bool(loads.utilisation.max(initial=0.0) <= targets.utilisation)
     if targets.notification_delay is not None:
-        met.append(delays is not None and (delays.notification_worst_s or 0.0) <= targets.notification_delay)
+        worst_s = None if delays is None else delays.notification_worst_s or 0.0
+        met["notification delay"] = worst_s is not None and worst_s <= targets.notification_delay
     if targets.subscription_delay is not None:
-        met.append(delays is not None and (delays.subscription_worst_s or 0.0) <= targets.subscription_delay)
+        worst_s = None if delays is None else delays.subscription_worst_s or 0.0
+        met["subscription delay"] = worst_s is not None and worst_s <= targets.subscription_delay
     if met:
         how = "exact" if targets.notification_delay is targets.subscription_delay is None else "approximation"
-        share = sum(met) / len(met)
-        builder.add("system", "", "targets_met_share", share, how=how, variant=algorithm)
+        shares = {"": sum(met.values()) / len(met)} | {name: float(is_met) for name, is_met in met.items()}
+        for detail, share in shares.items():
+            builder.add("system", "", "targets_met_share", share, how=how, detail=detail, variant=algorithm)
 
 
 def _warn_overload(builder: ReportBuilder, system: System, model: CapacityModel, algorithm: str, loads: Loads) -> None:
@@ -211,6 +216,17 @@ def _add_assumptions(
         builder.note("covering: one message carries the revocation of a subscription and all that it uncovers")
     if any(algorithm.startswith("hierarchical") for algorithm in algorithms):
         builder.note(f"the root of the hierarchy is broker {system.overlay.brokers[system.overlay.root].name}")
+    routing = system.delivery.routing
+    if routing is not None and routing.links:
+        links = ", ".join(f"{each.between[0]}--{each.between[1]} {each.algorithm}" for each in routing.links)
+        builder.note(
+            f"links with an algorithm of their own, under every algorithm: {links} (delivery.routing.links); there "
+            "waiting_averaged_s is an upper bound"
+        )
+    if routing is not None and routing.advertisements:
+        builder.note(
+            "subscriptions travel only towards brokers where their class is published (delivery.routing.advertisements)"
+        )
     if system.network is not None:
         ways = "one queue" if shared_directions else "a queue each"
         builder.note(

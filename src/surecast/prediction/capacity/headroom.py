@@ -53,7 +53,7 @@ def headroom(model: CapacityModel, algorithm: str) -> Headroom | None:
     while adds and low > -math.log(_FARTHEST) and excess(low) >= 0.0:
         low -= math.log(10.0)
     high = -math.log(least) + 1e-9 if least > 0.0 else low + math.log(_FARTHEST)
-    if algorithm.endswith("identity"):
+    if algorithm.endswith("identity") or "identity" in model.own_routings:
         bracket = _nearest(excess, low, high)
     else:
         bracket = (low, high) if excess(high) >= 0.0 else None

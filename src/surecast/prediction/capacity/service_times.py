@@ -112,6 +112,7 @@ class _Work:
         comparisons = model.by_class(lambda kind, x: kind.comparisons(self.routing, x), behind)
         if self.algorithm.startswith("hierarchical"):
             comparisons = np.where(tree.rising[:, None], comparisons, 0.0)
+        comparisons = np.where(model.publishers_ahead, comparisons, 0.0)
         everywhere, spared = np.zeros_like(self.local), np.zeros_like(self.local)
         np.add.at(everywhere, tree.tail, comparisons)
         np.add.at(spared, tree.head, flows.controls * tree.reverse(comparisons))

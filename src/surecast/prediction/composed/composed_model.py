@@ -24,7 +24,7 @@ from surecast.prediction.reliability.reliability_report import scheme_connection
 from surecast.prediction.reliability.scheme_reliability import SchemeAnswer, answers
 from surecast.prediction.replication.performance import GroupPerformance, predict_open
 from surecast.scenario.flows import OverlayPath
-from surecast.scenario.group import group_of, is_replicated
+from surecast.scenario.group import groups_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.saturation import Traffic, on_link, traffic_of
 from surecast.scenario.system import Subscriber, System
@@ -80,6 +80,21 @@ class ComposedModel:
         self.stores = scheme.endswith("buffering")
         self.warnings: list[str] = []
 
+    @property
+    def label(self) -> str:
+        """The scheme, for notes."""
+        return self.scheme
+
+    @property
+    def stored_share(self) -> float:
+        """The share of the events that are stored until they are acknowledged."""
+        return float(self.stores)
+
+    @property
+    def stored_flows(self) -> NDArray[np.bool_]:
+        """Whether the events of each flow are stored."""
+        return np.full(len(self.flows.route), self.stores)
+
     @cached_property
     def connections(self) -> tuple[PairConnections | None, PairConnections | None]:
         """The connections of each flow, and those with links that never fail, where the scheme needs them."""
@@ -95,13 +110,15 @@ class ComposedModel:
         return answers(model, (self.scheme,), delays, *self.connections)[0]
 
     @cached_property
-    def groups(self) -> list[GroupPerformance] | None:
-        """Ordering at each broker that is a group; None where no broker is one."""
+    def groups(self) -> list[GroupPerformance | None] | None:
+        """Ordering at each broker, None at one that is no group; None where no broker is one."""
         if not is_replicated(self.system):
             return None
         return [
-            predict_open(group_of(self.system, i), self.traffic.events_per_s[i], f"broker {broker.name}")
-            for i, broker in enumerate(self.system.overlay.brokers)
+            None if group is None else predict_open(group, rate, f"broker {broker.name}")
+            for broker, group, rate in zip(
+                self.system.overlay.brokers, groups_of(self.system), self.traffic.events_per_s, strict=True
+            )
         ]
 
     @cached_property
@@ -119,12 +136,12 @@ class ComposedModel:
     @cached_property
     def passages(self) -> list[Passage]:
         """The time in each broker, and behind what piled up in outages."""
-        if not self.stores or not self.waits or self.groups is not None:
+        groups = self.groups or [None] * len(self.system.overlay.brokers)
+        if not self.stores or not self.waits or all(groups):
             return self.stations.brokers
-        behind = self._behind()
         return [
-            replace(passage, behind_share=share, behind_s=mean_s)
-            for passage, (share, mean_s) in zip(self.stations.brokers, behind, strict=True)
+            replace(passage, behind_share=share, behind_s=mean_s) if group is None else passage
+            for passage, group, (share, mean_s) in zip(self.stations.brokers, groups, self._behind(), strict=True)
         ]
 
     def _behind(self) -> list[tuple[float, float]]:
@@ -144,7 +161,7 @@ class ComposedModel:
         # by broker: what is held for it, and whose outages hold it; of acknowledgements, who waits for what is held
         into: dict[int, list[tuple[int, int, float]]] = {}
         answers: dict[int, list[tuple[int, int, float]]] = {}
-        for (link, start), (rate, _) in self.traffic.hops.items():
+        for (link, start), rate in self.traffic.stored.items():
             end = links[link].b if start == links[link].a else links[link].a
             held = rate * float(parts.broker_up[start])
             into.setdefault(end, []).append((link, end, held))
@@ -223,7 +240,7 @@ class ComposedModel:
     def staying_s(self) -> list[float]:
         """Mean time in each broker: where events are stored, what is in its queue waits out its outages."""
         parts = self.delivery.components
-        rests = parts.broker_failure / parts.broker_repair if self.stores else 0.0 * parts.broker_up
+        rests = self.stored_share * parts.broker_failure / parts.broker_repair
         return [float(p.total_s * (1.0 + rest)) for p, rest in zip(self.passages, rests, strict=True)]
 
     @cached_property
@@ -306,8 +323,7 @@ class ComposedModel:
         up too.
         """
         rates = self.flows.rate_per_s[flows]
-        if not self.stores:
-            rates = rates * self.ways.passes[self.ways.of_flow[flows]]
+        rates = rates * np.where(self.stored_flows[flows], 1.0, self.ways.passes[self.ways.of_flow[flows]])
         routes = [self.flows.routes[int(self.flows.route[f])] for f in flows]
         reach = rates * self.answer.reliability[flows]
         if math.isclose(float(reach.sum()), float(rates.sum()), rel_tol=1e-12) or reach.sum() <= 0.0:

@@ -22,6 +22,7 @@ from surecast.prediction.composed.parts import (
     without_outlets,
     without_replication,
 )
+from surecast.prediction.composed.topic_schemes import composed_model
 from surecast.prediction.dropping.choose import POLICIES
 from surecast.prediction.overload import refuse_overloaded_events
 from surecast.prediction.passages import Passage
@@ -29,6 +30,7 @@ from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.system import Subscriber, System
+from surecast.scenario.topic_schemes import without_topic_schemes
 
 __all__ = ["composed_mechanisms", "predict_composed"]
 
@@ -94,7 +96,7 @@ def predict_composed(
     policy = system.delivery.dropping.policy if policy is None else policy
     _check(scheme, policy, quantiles)
     refuse_overloaded_events(system)
-    model = ComposedModel(system, scheme, policy, besides=besides)
+    model = composed_model(system, scheme, policy, besides=besides)
     parts = parts_of(system)
     builder = ReportBuilder.of_system(system, "predicted", composed=list(parts), scheme=scheme, policy=policy)
     refusals = _add_variant(builder, model, COMPOSED_VARIANT, quantiles)
@@ -113,7 +115,7 @@ def composed_mechanisms(system: System, policy: str | None = None) -> Mapping[st
     is left out.
     """
     chosen = system.delivery.dropping.policy if policy is None else policy
-    model = ComposedModel(system, "periodic-subscription", chosen)
+    model = ComposedModel(without_topic_schemes(system), "periodic-subscription", chosen)
     mechanisms = {}
     for subscriber in system.subscribers:
         if subscriber.connectivity is None or not system.publishers_of(subscriber):
@@ -137,14 +139,14 @@ def _factors(system: System, scheme: str, policy: str, parts: Sequence[str]) -> 
     """Returns models of each part alone, and of all parts without replication."""
     factors = []
     if "path failure" in parts:
-        alone = ComposedModel(without_outlets(system), scheme, "none", waits=False)
+        alone = composed_model(without_outlets(system), scheme, "none", waits=False)
         factors.append(("path failure alone", alone))
     if "queueing" in parts or "replication" in parts:
-        factors.append(("queueing alone", ComposedModel(without_outlets(without_failures(system)), scheme, "none")))
+        factors.append(("queueing alone", composed_model(without_outlets(without_failures(system)), scheme, "none")))
     if "dropping" in parts:
-        factors.append(("dropping alone", ComposedModel(without_failures(system), scheme, policy, waits=False)))
+        factors.append(("dropping alone", composed_model(without_failures(system), scheme, policy, waits=False)))
     if "replication" in parts:
-        factors.append(("composed without replication", ComposedModel(without_replication(system), scheme, policy)))
+        factors.append(("composed without replication", composed_model(without_replication(system), scheme, policy)))
     return factors
 
 
@@ -302,9 +304,9 @@ def _losses(
     clients, answer, ways = model.delivery.client_up, model.answer, model.ways
     lost = {reason: float(clients * weights @ shares[flows]) for reason, shares in answer.dropped.items()}
     arriving = float(weights @ ways.reach[flows])
-    on_links = clients * (float(weights @ answer.reliability[flows]) - arriving)
-    reason = "expired" if model.stores else LOST_ON_LINKS
-    lost[reason] = lost.get(reason, 0.0) + on_links
+    passing, stored = weights * (answer.reliability[flows] - ways.reach[flows]), model.stored_flows[flows]
+    for reason, of_flows in (("expired", stored), (LOST_ON_LINKS, ~stored)):
+        lost[reason] = lost.get(reason, 0.0) + clients * float(passing[of_flows].sum())
     reaching = clients**2 * arriving - sum(expired)
     if clients < 1.0:
         lost["client link down"] = (1.0 - clients) * (1.0 + clients * arriving)
@@ -395,7 +397,7 @@ def _add_assumptions(builder: ReportBuilder, model: ComposedModel, parts: Sequen
         if needed <= set(parts):
             builder.warn(f"composed: {sentence}")
     system = model.system
-    builder.note(f"composed: {' and '.join(parts)} together, under {model.scheme}; delays are of delivered events")
+    builder.note(f"composed: {' and '.join(parts)} together, under {model.label}; delays are of delivered events")
     for note in model.answer.notes:
         builder.note(note)
     if parts and model.stores:

@@ -34,6 +34,7 @@ def in_series(model: ComposedModel) -> NDArray[np.bool_]:
     if model.groups is None:
         return np.zeros(count, np.bool_)
     busy = np.array(model.stations.utilisation) > BUSY
+    busy &= np.array([group is not None for group in model.groups])
     routes = [int(busy[list(route.brokers)].sum()) > 1 for route in model.flows.routes]
     found = np.zeros(count, np.bool_)
     found[model.ways.of_flow] = np.array(routes, np.bool_)[model.flows.route]

@@ -30,14 +30,7 @@ _ASKS = ("broker queues", "link capacity", "physical queues", "link loss", "conn
 """The parts of a scenario that only the composed model has beside failures and deadlines. Constant latency is in the
 single models of failures, which leave nothing out where there is nothing else."""
 
-NOT_COMPOSED = (
-    ("delivery.coding", "workload.publishers", "events that travel as packets have a model of their own"),
-    (
-        "delivery.fault_tolerance.schemes",
-        "overlay.brokers.capacity",
-        "schemes by topic are simulated by the protocol alone (--method protocol)",
-    ),
-)
+NOT_COMPOSED = (("delivery.coding", "workload.publishers", "events that travel as packets have a model of their own"),)
 """Pairs of fields that cannot be composed yet, and why; a system with both is refused, or a warning names them."""
 
 
@@ -68,7 +61,7 @@ def parts_of(system: System) -> tuple[str, ...]:
 
 def composes(system: System) -> bool:
     """Returns whether a system needs all models at once: where queues, losses or subscribers that come and go stand
-    beside its topics.
+    beside its topics, or topics have schemes of their own.
 
     Events travel whole. A group alone, whose subscribers stay connected and whose events live forever, is all that the
     model of groups is about.
@@ -80,6 +73,8 @@ def composes(system: System) -> bool:
     alone = len(system.overlay.brokers) == 1 and is_replicated(system)
     if alone and not any(has_part(system, part) for part in ("connectivity", "transmission", "deadline")):
         return False
+    if system.delivery.fault_tolerance.schemes:
+        return True
     return any(has_part(system, part) for part in _ASKS)
 
 

@@ -15,7 +15,7 @@ from scipy.linalg import expm
 from surecast.errors import AssumptionError
 from surecast.prediction.reliability.phase_fit import fit_phase_type
 from surecast.scenario.distributions import Exponential, Hyperexponential
-from surecast.scenario.group import group_of
+from surecast.scenario.group import groups_of
 from surecast.scenario.saturation import broker_rates_per_s
 from surecast.scenario.system import Failures, System
 
@@ -160,9 +160,11 @@ def _groups(system: System) -> list[GroupChain | None]:
     from surecast.prediction.replication.election_time import failover_s
 
     cache: dict[tuple[Failures | None, float], GroupChain | None] = {}
-    chains = []
-    for i, rate in enumerate(broker_rates_per_s(system)):
-        group = group_of(system, i)
+    chains: list[GroupChain | None] = []
+    for group, rate in zip(groups_of(system), broker_rates_per_s(system), strict=True):
+        if group is None:
+            chains.append(None)
+            continue
         key = (group.failures, failover_s(group, rate))
         if key not in cache:
             cache[key] = reversible_chain(group, key[1]) or group_chain(group, key[1])

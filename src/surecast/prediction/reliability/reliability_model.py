@@ -237,8 +237,8 @@ def delivery_model(
         )
     if system.delivery.fault_tolerance.schemes:
         raise AssumptionError(
-            f"{system.name}: delivery.fault_tolerance.schemes gives topics schemes of their own, which no formula has "
-            "yet; leave it out, or simulate with --method protocol"
+            f"{system.name}: delivery.fault_tolerance.schemes gives topics schemes of their own, which only the "
+            "composed model has; leave out --alone and --scheme, or the field"
         )
     flows = flows_of(system)
     if not len(flows.route):

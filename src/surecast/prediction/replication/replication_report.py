@@ -11,7 +11,7 @@ from surecast.prediction.replication.performance import GroupPerformance, predic
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
 from surecast.scenario.distributions import Exponential
-from surecast.scenario.group import Group, group_of
+from surecast.scenario.group import Group, groups_of
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
 
@@ -39,9 +39,11 @@ def predict_replication(system: System, *, quantiles: Sequence[float] = (0.5, 0.
     refuse_saturated_events(system)
     replication = system.delivery.replication
     builder = ReportBuilder.of_system(system, "predicted", replication=replication.model_dump(mode="json"))
-    loads = broker_rates_per_s(system)
+    loads, groups = broker_rates_per_s(system), groups_of(system)
     for i, broker in enumerate(system.overlay.brokers):
-        group = group_of(system, i)
+        group = groups[i]
+        if group is None:
+            continue
         performance = predict_open(group, loads[i], f"broker {broker.name}")
         gap_s = failover_s(group, loads[i])
         _add_performance(builder, broker.name, group, performance, quantiles)

@@ -97,6 +97,10 @@ def _check_delivery(
                 message = f"there is no link between {each.between[0]} and {each.between[1]}"
                 hint = "name two brokers that a link of the overlay joins"
                 collect.add(("delivery", "routing", "links", place, "between"), message, hint)
+    names_of_brokers = [broker.name for broker in overlay.brokers]
+    for place, name in enumerate(scenario.delivery.replication.brokers):
+        if name not in names_of_brokers:
+            collect.unknown(("delivery", "replication", "brokers", place), "broker", name, names_of_brokers)
     dropping = scenario.delivery.dropping
     automatic = "auto" in (dropping.join_probability, dropping.lifetime, dropping.buffer_size)
     if automatic or dropping.policy == "optimal":

@@ -97,6 +97,8 @@ class Replication(ScenarioPart):
 
     replicas: Int = Field(default=1, ge=1, le=15)
     """Number of replicas, 2f+1: odd."""
+    brokers: tuple[Name, ...] = ()
+    """The brokers that are groups; the others are single processes. Left out, all are groups."""
     variant: Literal["multi", "batch", "fast"] = "multi"
     """Multi-Paxos, Batch Paxos or Fast Paxos."""
     window: Int = Field(default=10, ge=1, le=10_000)

@@ -207,12 +207,17 @@ class _Adder:
     def targets(self, *, stable: bool) -> None:
         """Which share of the targets for delays and utilisation is met; an overloaded system has no delay at all."""
         targets, estimates = self.plan.system.targets, self.estimates
-        met = []
+        met = {}
         if targets.utilisation is not None:
-            met.append(bool(estimates.offered.max(initial=0.0) <= targets.utilisation))
-        for target, control in ((targets.notification_delay, False), (targets.subscription_delay, True)):
+            met["utilisation"] = bool(estimates.offered.max(initial=0.0) <= targets.utilisation)
+        for name, target in (
+            ("notification", targets.notification_delay),
+            ("subscription", targets.subscription_delay),
+        ):
             if target is not None:
-                worst = estimates.worst(control=control) if stable else None
-                met.append(stable and (worst is None or worst.value <= target))
+                worst = estimates.worst(control=name == "subscription") if stable else None
+                met[f"{name} delay"] = stable and (worst is None or worst.value <= target)
         if met:
-            self.one("targets_met_share", Estimate(sum(met) / len(met), math.nan))
+            shares = {"": sum(met.values()) / len(met)} | {name: float(is_met) for name, is_met in met.items()}
+            for detail, share in shares.items():
+                self.one("targets_met_share", Estimate(share, math.nan), detail=detail)

@@ -4,15 +4,16 @@ subscriber is simulated."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surecast.errors import AssumptionError, ConfigurationError, refuse_unknown
 from surecast.scenario import System
-from surecast.scenario.group import Group, group_of, is_replicated
+from surecast.scenario.group import Group, groups_of
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.saturation import (
     Component,
@@ -24,6 +25,7 @@ from surecast.scenario.saturation import (
     refuse_saturated_events,
 )
 from surecast.scenario.spec.delivery import SCHEMES
+from surecast.scenario.topic_schemes import topic_schemes, without_topic_schemes
 from surecast.simulation.dropping.dropping_plan import check_stable
 from surecast.simulation.reliability.compiled.compiled_plan import CompiledPlan, EventSource, make_plan
 
@@ -31,6 +33,7 @@ __all__ = ["Besides", "ComposedPlan", "Outlet", "Stream", "compose_plan"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 Besides = Mapping[str, tuple[float, float]]
 """Other traffic of brokers and links, by name: its utilisation, and its rate times the second moment of its service."""
 
@@ -92,9 +95,16 @@ class ComposedPlan:
     laws: tuple[Group | None, ...]
     loads: tuple[float, ...]
 
+    @cached_property
+    def schemes(self) -> tuple[str, ...]:
+        """The scheme of each stream: that of its topic."""
+        by_topic = topic_schemes(self.system, self.scheme)
+        return tuple(by_topic[stream.topic] for stream in self.streams)
+
     @property
     def stores(self) -> bool:
-        return self.scheme.endswith("buffering")
+        """Returns whether the events of any stream are stored."""
+        return any(scheme.endswith("buffering") for scheme in self.schemes)
 
     @property
     def answers(self) -> bool:
@@ -103,7 +113,15 @@ class ComposedPlan:
 
     @property
     def around(self) -> bool:
-        return self.scheme.startswith("bypass")
+        """Returns whether the events of any stream go around what is down."""
+        return any(scheme.startswith("bypass") for scheme in self.schemes)
+
+    def rules(self, interval_s: float) -> tuple[Flags, float, Flags, Flags]:
+        """Returns what the kernel needs of the schemes: by stream, whether events are stored, acknowledged and go
+        around what is down."""
+        stored = np.array([scheme.endswith("buffering") for scheme in self.schemes], dtype=np.bool_)
+        around = np.array([scheme.startswith("bypass") for scheme in self.schemes], dtype=np.bool_)
+        return stored, interval_s, stored & self.answers, around
 
 
 def compose_plan(
@@ -112,20 +130,17 @@ def compose_plan(
     """Lays out the trees; refuses what cannot be simulated, naming it."""
     refuse_unknown("scheme", [scheme], SCHEMES)
     refuse_saturated_events(system)
-    walk = make_plan(replace(system, client_failures=None))
+    walk = make_plan(replace(without_topic_schemes(system), client_failures=None))
     if not walk.sources:
         raise AssumptionError(f"{system.name}: no subscriber has a matching publisher; there is nothing to simulate")
     streams, layout = _lay_out(system, walk)
     outlets = _outlets(system, walk, streams, mechanisms)
-    replicated = is_replicated(system)
-    groups = [group_of(system, i) if replicated else None for i in range(len(system.overlay.brokers))]
+    groups = groups_of(system)
     rows = np.array([_group_row(group) for group in groups], dtype=np.float64)
     links, stations = _links(system)
-    others = _others(system, scheme, stations, besides or {}, replicated)
+    others = _others(system, scheme, stations, besides or {}, groups)
     loads = tuple(broker_rates_per_s(system))
-    return ComposedPlan(
-        system, scheme, walk, streams, outlets, layout, links, stations, others, rows, tuple(groups), loads
-    )
+    return ComposedPlan(system, scheme, walk, streams, outlets, layout, links, stations, others, rows, groups, loads)
 
 
 def _links(system: System) -> tuple[tuple[Floats, Floats, Ints, Ints], tuple[Component, ...]]:
@@ -143,7 +158,7 @@ def _links(system: System) -> tuple[tuple[Floats, Floats, Ints, Ints], tuple[Com
 
 
 def _others(
-    system: System, scheme: str, stations: tuple[Component, ...], besides: Besides, replicated: bool
+    system: System, scheme: str, stations: tuple[Component, ...], besides: Besides, groups: Sequence[Group | None]
 ) -> tuple[tuple[int, float, float, float], ...]:
     """Returns the Poisson streams of refreshes and of the states of links, and of other traffic."""
     brokers = system.overlay.brokers
@@ -151,13 +166,13 @@ def _others(
     found = []
     for i, broker in enumerate(brokers):
         service = broker.control_service
-        if service is not None and rates[0][i] > 0.0 and not replicated:
+        if service is not None and rates[0][i] > 0.0 and groups[i] is None:
             found.append((i, rates[0][i], service.mean_s, service.squared_cv))
     for station, component in enumerate(stations):
         rate, service = rates[1].get(component, 0.0), component_service(system, component)
         if rate > 0.0:
             found.append((len(brokers) + station, rate, service.mean_s, service.squared_cv))
-    names = {f"broker {broker.name}": i for i, broker in enumerate(brokers) if not replicated}
+    names = {f"broker {broker.name}": i for i, broker in enumerate(brokers) if groups[i] is None}
     names |= {component_name(system, component): len(brokers) + i for i, component in enumerate(stations)}
     for name, (load, second) in besides.items():
         if name in names and load > 0.0:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from surecast.scenario import Streams
 from surecast.scenario.saturation import component_name, component_service
+from surecast.scenario.topic_schemes import topic_schemes
 from surecast.simulation.composed.composed_arrays import ComposedPlan, Outlet
 from surecast.simulation.composed.kernels import (
     EXPIRED,
@@ -192,13 +193,12 @@ def _travel(
         # what is up again is looked for so often
         laws = [part.failures for part in plan.walk.components if part.failures is not None]
         interval = min((law.mttr_s for law in laws), default=1.0) / 100.0
-    rules = (plan.stores, interval, plan.answers, plan.around)
     targets = (layout.target_starts, layout.target_place, layout.target_here, entry_of, route_of)
     seed = streams.generator(f"run {run}/losses", "links").integers(0, 2**63, 1).astype(np.uint64)
     travel(
-        events, layout.tree, targets, plan.links, join(traces), join(hops), entries, plan.groups, services, rules,
-        _ways_around(plan, traces), _background(plan, streams, run, settings.horizon_s), settings.window, seed,
-        fates, arrivals, sums
+        events, layout.tree, targets, plan.links, join(traces), join(hops), entries, plan.groups, services,
+        plan.rules(interval), _ways_around(plan, traces), _background(plan, streams, run, settings.horizon_s),
+        settings.window, seed, fates, arrivals, sums
     )  # fmt: skip
     cut = [slice(bases[s], bases[s + 1]) for s in range(len(sizes))]
     width_of = [max(len(stream.interests), 1) for stream in plan.streams]
@@ -296,18 +296,24 @@ def _entries(
     layout = plan.layout
     shape = len(layout.target_place)
     entry_of, route_of = np.full(shape, -1, np.int64), np.full(shape, -1, np.int64)
-    if plan.stores or plan.around or settings.by_link:
+    helds = {}
+    for scheme in () if settings.by_link else dict.fromkeys(plan.schemes):
+        if scheme == "none":
+            helds[scheme] = without_refresh(traces, plan.walk.brokers)
+        elif scheme == "periodic-subscription":
+            helds[scheme] = RoutingEntries(plan.walk, traces, settings, run, count_only=False).of
+    if not helds:
         return join([NEVER]), entry_of, route_of
-    if plan.scheme == "none":
-        held = without_refresh(traces, plan.walk.brokers)
-    else:
-        held = RoutingEntries(plan.walk, traces, settings, run, count_only=False).of
+    by_topic = topic_schemes(plan.system, plan.scheme)
     lists: list[Intervals] = [NEVER]
     routes: dict[tuple[int, int], int] = {}
     for node, (which, at) in enumerate(layout.node_source):
         if which < 0:
             continue
         source = plan.walk.sources[which]
+        held = helds.get(by_topic[source.topic])
+        if held is None:
+            continue
         for row in range(int(layout.target_starts[node]), int(layout.target_starts[node + 1])):
             place = int(layout.target_place[row])
             target = source.targets[place]

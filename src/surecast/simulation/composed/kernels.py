@@ -165,8 +165,9 @@ def travel(  # noqa: C901 - one loop over one state
     direction, latency, loss and the queues that a message to it passes. `groups` has, by broker, whether it is a
     group, whether it has followers, the times to propose, to vote and to carry out, of a message and of a sync.
     `services` are the times of events and of control messages at brokers, and of messages in the queues on links.
-    `rules` are whether brokers store events, the time between two attempts, whether they acknowledge, and whether they
-    go around what is down; `detours` what that takes. `background` is other work: times, queues, and how long it takes.
+    `rules` are, by stream, whether brokers store events, acknowledge them and go around what is down, and the time
+    between two attempts; `detours` what going around takes. `background` is other work: times, queues, and how long it
+    takes.
     `sums` gets the number of events that come to each broker in the window and the time they stay.
     """
     times, roots, limits, bases = events
@@ -174,7 +175,8 @@ def travel(  # noqa: C901 - one loop over one state
     target_starts, target_place, target_here, target_entry, target_route = targets
     latency, loss, station_starts, stations = links
     event_times, event_starts, event_counts, control_times, station_times = services
-    stores, interval, acknowledges, around = rules
+    stores_of, interval, acknowledges_of, around_of = rules
+    goes_around = around_of.any()
     overlay, change_times, changed, target_node, target_home, node_of, node_stream, node_parent, link_to = detours
     other_times, other_queues, other_work = background
     begin, stop, horizon = window
@@ -188,7 +190,7 @@ def travel(  # noqa: C901 - one loop over one state
     for i in range(len(traces[2]) - 1):
         up[i] = _is_up(traces, i, 0.0, 0.0)
     onward, epochs, bfs = (
-        np.full((brokers, brokers if around else 1), -1),
+        np.full((brokers, brokers if goes_around else 1), -1),
         np.full(brokers, -1),
         np.empty(brokers, np.int64),
     )
@@ -230,7 +232,7 @@ def travel(  # noqa: C901 - one loop over one state
             event = following
             following += 1
             node, now, kind = roots[event], published, _COMES
-            broker = node_broker[node]
+            broker, around = node_broker[node], around_of[node_stream[node]]
             if not _is_up(traces, broker, now, now):
                 for t in range(target_starts[node], target_starts[node + 1]):
                     fates[bases[event] + target_place[t]] = HOME_DOWN
@@ -255,6 +257,8 @@ def travel(  # noqa: C901 - one loop over one state
         else:
             now, kind, visit = heappop(queue)
             event, node, broker = visit_event[visit], visit_node[visit], visit_broker[visit]
+        stream = node_stream[roots[event]]
+        stores, acknowledges, around = stores_of[stream], acknowledges_of[stream], around_of[stream]
         delay, sync = groups[broker, 5], groups[broker, 6]
         is_group, has_followers = groups[broker, 0] > 0.0, groups[broker, 1] > 0.0
         if now > horizon:
@@ -279,8 +283,8 @@ def travel(  # noqa: C901 - one loop over one state
             spare[spares] = visit
             spares += 1
             continue
-        if kind in (_COMES, _COPY) and acknowledges and visit_link[visit] >= 0:
-            # an acknowledgement goes back over the link that brought it
+        if kind in (_COMES, _COPY) and acknowledges and visit_link[visit] >= 0 and visit_work[visit] >= 0.0:
+            # an acknowledgement goes back over the link that brought it, unless it is lost
             back = visit_link[visit] ^ 1
             if spares:
                 spares -= 1
@@ -388,14 +392,6 @@ def travel(  # noqa: C901 - one loop over one state
                     carried[kept] = t
                     kept += 1
                     continue
-                if loss[way] > 0.0 and _uniform(seed) < loss[way]:
-                    if not stores:
-                        fates[place] = LOST
-                        continue
-                    stays = True
-                    carried[kept] = t
-                    kept += 1
-                    continue
                 # marked with its way, to be sent together with what goes the same way
                 fates[place] = -1 - way
             first_of, _, link_ids = overlay
@@ -406,6 +402,18 @@ def travel(  # noqa: C901 - one loop over one state
                     if fates[base + target_place[t]] == -1 - way:
                         size += 1
                 if size == 0:
+                    continue
+                if loss[way] > 0.0 and _uniform(seed) < loss[way]:
+                    # one message for all targets that way, so that all of them lose it
+                    for t in range(target_starts[roots[event]], target_starts[roots[event] + 1]):
+                        place = base + target_place[t]
+                        if fates[place] != -1 - way:
+                            continue
+                        fates[place] = UNDER_WAY if stores else LOST
+                        if stores:
+                            stays = True
+                            carried[kept] = t
+                            kept += 1
                     continue
                 while carried_used + size > len(carried):
                     carried = _longer(carried)
@@ -423,15 +431,18 @@ def travel(  # noqa: C901 - one loop over one state
                         carried_used += 1
                 visit_event[new], visit_node[new], visit_broker[new] = event, -1, link_to[way]
                 visit_link[new], visit_stage[new], visit_then[new] = way, station_starts[way], _COMES
+                unheard = stores and loss[way] > 0.0 and _uniform(seed) < loss[way]
+                visit_work[new] = -1.0 if unheard else 0.0
                 if station_starts[way] < station_starts[way + 1]:
                     heappush(queue, (left, _ON_LINK, new))
                 else:
                     heappush(queue, (left + latency[way], _COMES, new))
-                if stores and loss[way] > 0.0 and _uniform(seed) < loss[way] and left + interval <= limits[event]:
+                if unheard and left + interval <= limits[event]:
                     # its acknowledgement is lost, so that it comes again
                     copy, visits = visits, visits + 1
                     visit_event[copy], visit_node[copy], visit_broker[copy] = event, -1, link_to[way]
                     visit_link[copy], visit_stage[copy], visit_then[copy] = way, station_starts[way], _COPY
+                    visit_work[copy] = 0.0
                     if station_starts[way] < station_starts[way + 1]:
                         heappush(queue, (left + interval, _ON_LINK, copy))
                     else:
@@ -515,6 +526,7 @@ def travel(  # noqa: C901 - one loop over one state
                 visit_event[new], visit_node[new], visit_broker[new] = event, child, node_broker[child]
                 visit_link[new], visit_stage[new] = over, station_starts[over]
                 visit_then[new] = _COPY if k else _COMES
+                visit_work[new] = -1.0 if k < copies else 0.0
                 at = when + k * interval
                 if station_starts[over] < station_starts[over + 1]:
                     heappush(queue, (at, _ON_LINK, new))

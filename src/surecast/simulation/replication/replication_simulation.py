@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from surecast.report import QoSReport, ReportBuilder
 from surecast.scenario.coverage import left_out
-from surecast.scenario.group import Group, group_of
+from surecast.scenario.group import Group, groups_of
 from surecast.scenario.saturation import broker_rates_per_s, refuse_saturated_events
 from surecast.scenario.system import System
 from surecast.simulation.experiment import (
@@ -146,13 +146,17 @@ class _GroupPlan:
 
 def _plans(builder: ReportBuilder, system: System, runs: int, extent: Extent) -> list[_GroupPlan]:
     plans = []
+    groups = groups_of(system)
     for i, (broker, rate_per_s) in enumerate(zip(system.overlay.brokers, broker_rates_per_s(system), strict=True)):
+        group = groups[i]
+        if group is None:
+            continue
         publishers = max(1, sum(publisher.home == i for publisher in system.publishers))
         length_s = min(extent.duration_s, PUBLICATIONS_MAX / rate_per_s if rate_per_s > 0 else 1.0)
         if length_s < extent.duration_s and rate_per_s > 0:
             builder.note(f"broker {broker.name}: its load is simulated for {length_s:.4g} s of each run")
         load, seed = OpenLoad(rate_per_s, publishers), _own_seed(extent.seed, i)
-        plans.append(_GroupPlan(group_of(system, i), load, length_s, seed, -(-FAILOVERS // runs)))
+        plans.append(_GroupPlan(group, load, length_s, seed, -(-FAILOVERS // runs)))
     return plans
 
 
@@ -231,7 +235,7 @@ def simulate_group_reliability(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> QoSReport:
-    """As `simulate_reliability`, with each broker as a group whose replicas fail and are repaired one by one.
+    """As `simulate_reliability`, with brokers as groups whose replicas fail and are repaired one by one.
 
     >>> from surecast.scenario import build, parse_text
     >>> system = build(parse_text('''
@@ -247,22 +251,31 @@ def simulate_group_reliability(
     check_at_least_one("runs", runs)
     settings = ReliabilitySettings.of(system, schemes, duration_s=duration_s, warm_up_s=warm_up_s, seed=seed)
     plan = lay_out(system)
-    groups = [group_of(system, i) for i in range(len(system.overlay.brokers))]
+    groups = groups_of(system)
     gaps = election_gaps(groups, broker_rates_per_s(system), seed)
     simulate = partial(_simulate_walk, plan, settings, groups, gaps)
     results = replicate(simulate, runs, workers=workers, progress=progress)
     head = report_head(plan, settings, runs, method="the walk of groups")
-    head.note("each broker is a group: its replicas fail one by one, and elections take as long as measured ones")
+    head.note(f"{_which(system)}: replicas fail one by one, and elections take as long as measured ones")
     return build_report(plan, settings, results, head)
 
 
+def _which(system: System) -> str:
+    """Returns which brokers are groups, for a note."""
+    names = system.delivery.replication.brokers
+    if not names:
+        return "each broker is a group"
+    return f"broker {names[0]} is a group" if len(names) == 1 else f"brokers {', '.join(names)} are groups"
+
+
 def _simulate_walk(
-    plan: CompiledPlan, settings: ReliabilitySettings, groups: list[Group], gaps: list[Floats], run: int
+    plan: CompiledPlan, settings: ReliabilitySettings, groups: Sequence[Group | None], gaps: list[Floats], run: int
 ) -> CompiledRunResult:
     traces = {
         broker.name: group_trace(
             group, gaps_s, horizon_s=settings.horizon_s, seed=settings.seed, name=f"run {run}/{broker.name}"
         )
         for broker, group, gaps_s in zip(plan.system.overlay.brokers, groups, gaps, strict=True)
+        if group is not None
     }
     return simulate_run(plan, settings, traces, run)

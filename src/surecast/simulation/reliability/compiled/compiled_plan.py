@@ -130,8 +130,8 @@ def make_plan(system: System) -> CompiledPlan:
     """Numbers the components and grows the trees of all sources."""
     if system.delivery.fault_tolerance.schemes:
         raise AssumptionError(
-            f"{system.name}: delivery.fault_tolerance.schemes gives topics schemes of their own, which only nodes "
-            "have; leave it out, or simulate with --method protocol"
+            f"{system.name}: delivery.fault_tolerance.schemes gives topics schemes of their own, which this "
+            "simulation does not have; leave out --alone and --scheme, or simulate with --method protocol"
         )
     overlay, flows = system.overlay, flows_of(system)
     components = [Component("broker", broker.name, broker.failures) for broker in overlay.brokers]
