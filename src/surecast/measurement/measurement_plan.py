@@ -24,7 +24,7 @@ from surecast.measurement.replayed_traces import TraceReplay, changes_of, replay
 from surecast.protocol.mqtt import NO_PROPERTIES, Properties
 from surecast.protocol.overlay.overlay_plan import OverlayPlan, scheme_parts
 from surecast.protocol.overlay.plan_of_system import plan_of_system
-from surecast.scenario.group import Group, group_of, is_replicated
+from surecast.scenario.group import Group, group_of, groups_of, is_replicated
 from surecast.scenario.mechanism import Mechanism
 from surecast.scenario.streams import Streams
 from surecast.scenario.system import Publisher, Subscriber, System
@@ -336,6 +336,11 @@ def _check(system: System) -> None:
     delivery, name = system.delivery, system.name
     if delivery.coding is not None:
         raise AssumptionError("delivery.coding: packets travel coded between brokers, and no run does that yet")
+    if not all(groups_of(system)) and any(groups_of(system)):
+        raise AssumptionError(
+            "delivery.replication.brokers: a run has all brokers as groups, or none; leave the field out, or use "
+            "surecast overlay up --replicas BROKER=COUNT"
+        )
     if system.class_workload is not None:
         _check_classes(system)
         return
