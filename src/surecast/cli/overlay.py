@@ -41,8 +41,8 @@ Replicas = Annotated[
     list[str] | None,
     typer.Option(
         metavar="BROKER=COUNT",
-        help="Make a broker a group of so many replicas, such as b2=3; by default all brokers are groups where the "
-        "scenario has delivery.replication. May be repeated.",
+        help="Make a broker a group of so many replicas, such as b2=3; by default the brokers are groups that "
+        "delivery.replication of the scenario makes so. May be repeated.",
     ),
 ]
 
@@ -385,11 +385,14 @@ def plan_of(system: System, scheme: str | None, algorithm: str | None) -> Overla
 
 
 def _groups_of(system: System, given: dict[str, int]) -> dict[str, int]:
-    """Returns the brokers that are groups: those that options name, or else all where the scenario has replicas."""
+    """Returns the brokers that are groups: those that options name, or else those of the scenario."""
+    from surecast.scenario.group import groups_of
+
     replicas = system.delivery.replication.replicas
     if given or replicas == 1:
         return given
-    return {broker.name: replicas for broker in system.overlay.brokers}
+    named = zip(system.overlay.brokers, groups_of(system), strict=True)
+    return {broker.name: replicas for broker, group in named if group is not None}
 
 
 def _told(system: System) -> dict[str, Any]:
