@@ -27,7 +27,7 @@ class Machine:
         self.draw, self.noise, self.plans = random.Random(3), noise, []
         self.change = lambda plan, outcome: outcome
 
-    def run_load(self, plan, pids, on_progress=None):
+    def run_load(self, plan, pids, *, pool):
         self.plans.append(plan)
         copies = sum(plan.copies(topic) for _, topic in plan.streams) / len(plan.streams)
         rate = plan.rate_per_s

@@ -7,6 +7,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any, Final
@@ -19,22 +20,27 @@ from surecast.errors import ConfigurationError, SurecastError
 from surecast.load import BrokerAccess, LoadError, LoadOutcome, LoadPlan, processes_use, run_load
 from surecast.profile import BrokerLoad, BrokerProfile
 from surecast.protocol.mqtt import V5
+from surecast.workers import worker_pool
 
 __all__ = ["CALIBRATION_PREFIX", "Calibration", "CalibrationError", "Checked", "calibrate", "intention"]
 
 OnProgress = Callable[[str, float, float], None]
 
 CALIBRATION_PREFIX: Final = "surecast-calibrate"
+_TASKS: Final = 2
+"""Processes of a load: one publishes, one subscribes."""
 _IDLE_S: Final = 1.0
 _BUSY_ALREADY: Final = 0.05
 _ONE_THREAD: Final = 0.9
 _PILOT_PER_S: Final = 400.0
+_PILOT_LEAST_PER_S: Final = 60.0
 _MOST_PER_S: Final = 30_000.0
 _MOST_DELIVERIES_PER_S: Final = 150_000.0
 """What one generator of this machine surely sends and takes."""
 _BUNCHED: Final = 1.5
 _LOSSES: Final = 0.01
 _SHORT: Final = 0.8
+_DEVIATIONS: Final = 5.0
 _BUSY: Final = 0.5
 _NOISY: Final = 0.2
 _FILLED: Final = 0.85
@@ -139,7 +145,12 @@ def calibrate(
     """
     if not pids:
         raise ConfigurationError("name the processes of the broker: their processor time is what is measured")
-    return _Calibrating(access, list(pids), name, quick, memory, seed, on_progress or (lambda *_: None)).run()
+    with worker_pool(_TASKS) as pool:
+        return _Calibrating(access, list(pids), name, quick, memory, seed, on_progress or _ignore, pool).run()
+
+
+def _ignore(_activity: str, _done: float, _total: float) -> None:
+    """Shows nothing."""
 
 
 class _Calibrating:
@@ -152,7 +163,9 @@ class _Calibrating:
         memory: bool,
         seed: int,
         progress: OnProgress,
+        pool: Executor,
     ):
+        self._pool = pool
         self._access, self._pids, self._name, self._quick = access, pids, name, quick
         self._memory, self._seed, self._progress = memory, seed, progress
         self._seconds = 0.6 if quick else 1.5
@@ -251,7 +264,7 @@ class _Calibrating:
     def _pilot(self, pattern: Pattern) -> Measured:
         """Measures a pattern at a low rate, from which the others follow."""
         copies = _copies(pattern.plan(self._base()))
-        rate = _PILOT_PER_S if copies < 2 else max(20.0, 2 * _PILOT_PER_S / (1.0 + copies))
+        rate = _PILOT_PER_S if copies < 2 else max(_PILOT_LEAST_PER_S, 2 * _PILOT_PER_S / (1.0 + copies))
         found = self._measured(Point(pattern, "pilot"), pattern.plan(self._base(), rate_per_s=rate))
         self._guess[pattern.name] = found.per_message_s
         return found
@@ -277,11 +290,11 @@ class _Calibrating:
         losses = outcome.lost / max(1, outcome.expected)
         sent = outcome.sent_per_s
         assert outcome.broker is not None
-        if plan.rate_per_s and sent < _SHORT * plan.rate_per_s and self._busy(outcome, plan) < _BUSY:
+        if _is_short(plan, sent) and self._busy(outcome, plan) < _BUSY:
             raise CalibrationError(
-                f"{self._access}: it took {sent:,.0f} of {plan.rate_per_s:,.0f} messages/s ({point.pattern.name}) and "
-                f"was busy only {outcome.broker_share:.0%} of a core: it throttles its clients, or this machine has "
-                "too little time for the generator"
+                f"{self._access}: it took {sent:,.0f} of {plan.rate_per_s or 0.0:,.0f} messages/s "
+                f"({point.pattern.name}) and was busy only {outcome.broker_share:.0%} of a core: it throttles its "
+                "clients, or this machine has too little time for the generator"
             )
         for problem in outcome.left_behind:
             self._notes.append(problem)
@@ -312,7 +325,7 @@ class _Calibrating:
         self._progress(f"{point.pattern.name} ({point.purpose})", self._done, self._all)
         self._done += 1
         try:
-            outcome = run_load(plan, self._pids)
+            outcome = run_load(plan, self._pids, pool=self._pool)
         except LoadError as error:
             error.add_note(f"It happened with the load {point.pattern.name}; no profile is made.")
             raise
@@ -339,6 +352,14 @@ class _Calibrating:
         if abs(drift) > 0.05:
             self._notes.append(f"drift: loads repeated at the end took {drift:+.0%} processor time")
         return typical
+
+
+def _is_short(plan: LoadPlan, sent_per_s: float) -> bool:
+    """Returns whether less was sent than was due, by more than random times explain."""
+    if plan.rate_per_s is None:
+        return False
+    due, sent = plan.rate_per_s * plan.seconds, sent_per_s * plan.seconds
+    return sent < _SHORT * due and due - sent > _DEVIATIONS * math.sqrt(due)
 
 
 def _copies(plan: LoadPlan) -> float:

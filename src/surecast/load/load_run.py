@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,8 +35,16 @@ _END_S: Final = 5.0
 OnProgress = Callable[[str, float, float], None]
 
 
-def run_load(plan: LoadPlan, pids: Sequence[int] = (), on_progress: OnProgress | None = None) -> LoadOutcome:
+def run_load(
+    plan: LoadPlan,
+    pids: Sequence[int] = (),
+    on_progress: OnProgress | None = None,
+    *,
+    pool: Executor | None = None,
+) -> LoadOutcome:
     """Runs a load and returns what it found. `pids` are the processes of the broker, where it runs on this machine.
+
+    Many loads one after the other share a `pool`, which must have a process for each task of a load.
 
     LoadError says what the broker refused or ended; nothing stays at the broker then either. `on_progress` is told
     what is done now, how much of it, and of how much.
@@ -46,9 +54,11 @@ def run_load(plan: LoadPlan, pids: Sequence[int] = (), on_progress: OnProgress |
     with _removal(plan, left_behind), _board_folder() as folder:
         tasks = _tasks(plan)
         path = folder / "board"
-        with Board(path, len(tasks)) as board, worker_pool(len(tasks)) as pool:
+        workers = worker_pool(len(tasks)) if pool is None else nullcontext(pool)
+        with Board(path, len(tasks)) as board, workers as started:
             futures = [
-                pool.submit(work, plan, path, len(tasks), process, slot) for slot, (work, process) in enumerate(tasks)
+                started.submit(work, plan, path, len(tasks), process, slot)
+                for slot, (work, process) in enumerate(tasks)
             ]
             outcome = _Control(plan, board, futures, pids, on_progress or (lambda *_: None)).run()
     outcome.left_behind = left_behind
