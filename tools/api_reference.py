@@ -118,7 +118,7 @@ SECTIONS = (
         >>> cheapest.scheme
         'periodic-subscription'
         """,
-        ("surecast.planning.placement", "surecast.planning.sweeps"),
+        ("surecast.planning.placement", "surecast.planning.sizing", "surecast.planning.sweeps"),
     ),
     Section(
         "surecast.broker",

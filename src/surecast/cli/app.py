@@ -22,6 +22,7 @@ _NAMES = (
     "compare",
     "advise",
     "plan",
+    "size",
     "sweep",
     "drop",
     "report",

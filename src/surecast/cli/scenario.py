@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,21 +14,87 @@ from surecast.cli.options import AsJson, Overrides, ScenarioInput, parse_overrid
 if TYPE_CHECKING:
     from surecast.scenario import System
 
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionOptions:
+    """The options of --from-question."""
+
+    devices: Annotated[int, typer.Option(help="Devices that publish.")] = 1000
+    every: Annotated[str, typer.Option(metavar="TIME", help="How often each of them publishes.")] = "10s"
+    size: Annotated[str, typer.Option(help="Size of a message.")] = "200B"
+    qos: Annotated[int, typer.Option("-q", "--qos", min=0, max=1, help="Quality of service.")] = 1
+    subscribers: Annotated[int, typer.Option(help="Subscribers, such as dashboards, that want everything.")] = 1
+    sites: Annotated[int, typer.Option(help="Sites, over which devices and subscribers are spread.")] = 1
+    latency: Annotated[str, typer.Option(metavar="TIME", help="Latency of the links between sites.")] = "20ms"
+    links_up: Annotated[str, typer.Option(metavar="SHARE", help="Share of time that a link is up.")] = "100%"
+    outages: Annotated[str, typer.Option(metavar="TIME", help="How often a link fails, on average.")] = "1h"
+    deadline: Annotated[str, typer.Option(metavar="TIME", help="Age at which a message is late.")] = "60s"
+    reliability: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Share of messages that every subscriber must get in time.")
+    ] = None
+    profile: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Profile of the brokers, beside the file that is written.")
+    ] = None
+    capacity: Annotated[
+        str | None, typer.Option(metavar="RATE", help="Messages per second of a broker, in place of a profile.")
+    ] = None
+
+    def text(self, name: str) -> str:
+        """Returns the scenario file of the question."""
+        from surecast.documents.units import parse_duration, parse_rate, parse_size
+        from surecast.errors import ConfigurationError
+        from surecast.scenario.question_file import SizingQuestion, question_text
+
+        def read(option: str, parse: Callable[[str], float], text: str) -> float:
+            try:
+                return parse(text)
+            except ValueError as error:
+                raise ConfigurationError(f"{option}: {error}") from None
+
+        def share(text: str) -> float:
+            return float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
+
+        period_s = read("--every", parse_duration, self.every)
+        question = SizingQuestion(
+            self.devices,
+            1.0 / period_s if period_s else 0.0,
+            read("--size", parse_size, self.size),
+            self.qos,
+            self.subscribers,
+            self.sites,
+            read("--latency", parse_duration, self.latency),
+            read("--links-up", share, self.links_up),
+            read("--outages", parse_duration, self.outages),
+            read("--deadline", parse_duration, self.deadline),
+            None if self.reliability is None else read("--reliability", share, self.reliability),
+            self.profile,
+            None if self.capacity is None else read("--capacity", parse_rate, self.capacity),
+        )
+        return question_text(question, name)
+
+
 app = typer.Typer(help="Describe a system: start from a template, check, show, draw.", no_args_is_help=True)
 
 
 @app.command()
+@takes_groups
 def new(
+    asked: QuestionOptions,
     file: Annotated[Path | None, typer.Argument(help="The file to write; left out, the templates are listed.")] = None,
     template: Annotated[str, typer.Option("--template", "-t", help="Which template to start from.")] = "minimal",
+    from_question: Annotated[
+        bool, typer.Option("--from-question", help="Write the system of a question, as the options below ask it.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Write a scenario file to start from."""
+    """Write a scenario file to start from: a template, or the system that a question describes."""
     from surecast.cli.output import console, print_json, print_table
     from surecast.errors import ConfigurationError, refuse_unknown
     from surecast.scenario import TEMPLATES, template_text
 
+    if file is None and from_question:
+        raise ConfigurationError("name the file to write: surecast scenario new FILE --from-question ...")
     if file is None:
         if json:
             print_json(TEMPLATES)
@@ -35,15 +103,16 @@ def new(
         console.print("Write one with: surecast scenario new FILE --template NAME")
         return
     refuse_unknown("template", [template], TEMPLATES)
+    text = asked.text(file.stem) if from_question else template_text(template)
     try:
         with file.open("w" if force else "x", encoding="utf-8") as stream:
-            stream.write(template_text(template))
+            stream.write(text)
     except FileExistsError:
         raise ConfigurationError(f"{file} exists; add --force to overwrite it") from None
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written: {error.strerror}") from None
     if json:
-        print_json({"file": str(file), "template": template})
+        print_json({"file": str(file), "template": None if from_question else template})
     else:
         console.print(f"wrote {file}; look at it with: surecast scenario show {file}", markup=False, soft_wrap=True)
 
