@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Final
 
 from surecast.load import BrokerAccess, BrokerConnection, LoadError, processes_use
@@ -30,18 +30,19 @@ def measure_memory(
     """
     probe = _Probe(access, pids, prefix, on_progress)
     costs = {"base": Interval.exactly(probe.memory())}
-    for name, count, put in (
-        ("connection", _CONNECTIONS, probe.connections),
-        ("session", _SESSIONS, probe.sessions),
-        ("queued", _SESSIONS * _QUEUED_EACH, probe.queued),
-        ("retained", _RETAINED, probe.retained),
-    ):
-        before = probe.memory()
-        try:
-            with put():
+    with ExitStack() as kept:  # all of it stays until the end: what is freed would be used again, and cost nothing
+        for name, count, put in (
+            ("connection", _CONNECTIONS, probe.connections),
+            ("session", _SESSIONS, probe.sessions),
+            ("queued", _SESSIONS * _QUEUED_EACH, probe.queued),
+            ("retained", _RETAINED, probe.retained),
+        ):
+            before = probe.memory()
+            try:
+                kept.enter_context(put())
                 costs[name] = Interval.exactly(max(0.0, (probe.memory() - before) / count))
-        except LoadError as error:
-            problems.append(f"memory of one {name}: not measured: {error}")
+            except LoadError as error:
+                problems.append(f"memory of one {name}: not measured: {error}")
     problems += probe.problems
     return MemoryCosts(**costs)
 
@@ -64,7 +65,7 @@ class _Probe:
         open_ones: list[BrokerConnection] = []
         try:
             for number in range(_CONNECTIONS):
-                open_ones.append(BrokerConnection(self._access, self._name(number)))
+                open_ones.append(BrokerConnection(self._access, f"{self._prefix}-c{number}"))
                 self._progress("memory of connections", number + 1, _CONNECTIONS)
             yield
         finally:
@@ -96,17 +97,16 @@ class _Probe:
 
     @contextmanager
     def queued(self) -> Iterator[None]:
-        """Messages that wait in sessions; those themselves are taken off by a `sessions` of their own before."""
-        with self.sessions():
-            publisher = BrokerConnection(self._access, f"{self._prefix}-p")
-            try:
-                for number in range(_SESSIONS):
-                    for _ in range(_QUEUED_EACH):
-                        publisher.publish(self._topic(number), _PAYLOAD, 1, False)
-                    self._progress("memory of queued messages", number + 1, _SESSIONS)
-                yield
-            finally:
-                publisher.close()
+        """Messages that wait in the sessions, and go with them."""
+        publisher = BrokerConnection(self._access, f"{self._prefix}-p")
+        try:
+            for number in range(_SESSIONS):
+                for _ in range(_QUEUED_EACH):
+                    publisher.publish(self._topic(number), _PAYLOAD, 1, False)
+                self._progress("memory of queued messages", number + 1, _SESSIONS)
+        finally:
+            publisher.close()
+        yield
 
     @contextmanager
     def retained(self) -> Iterator[None]:
