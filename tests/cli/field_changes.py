@@ -396,6 +396,7 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(("Router.name", "Router.domain", "PhysicalLink.name", "System.notes", "Network.notes"), "words"),
     **dict.fromkeys(("Router.x", "Router.y", "Network.geographic", "Network.located"), "latencies are built from it"),
     **dict.fromkeys(("Broker.router", "Publisher.router", "Subscriber.router"), "paths are built from it"),
+    "Broker.profile": "its service times follow from it when the system is built",
     "ClassWorkload.client_router": "where it stands is in its home",
     "FaultTolerance.start": "it is in the times of repair when the system is built",
     "PhysicalLink.latency_s": "the latency of overlay links follows from it when the system is built",
