@@ -136,3 +136,14 @@ def test_a_broker_that_others_use_is_refused(machine, monkeypatch):
     with pytest.raises(CalibrationError, match="other clients use it"):
         run()
     assert machine.plans == []
+
+
+def test_a_broker_that_never_runs_is_too_noisy(machine):
+    def starve(plan, outcome):
+        if len(machine.plans) > len(PATTERNS):
+            outcome.broker = replace(outcome.broker, processor_s=0.0, held_up_s=plan.seconds)
+        return outcome
+
+    machine.change = starve
+    with pytest.raises(CalibrationError, match=r"the generator has too little|too noisy"):
+        run()

@@ -71,7 +71,7 @@ class Measured:
     @property
     def is_as_intended(self) -> bool:
         """Returns whether messages went out one by one, as the pattern says, and came: what it drops costs less."""
-        return self.messages_per_write <= _BUNCHED and self.losses <= _LOSSES
+        return self.cores > 0.0 and self.messages_per_write <= _BUNCHED and self.losses <= _LOSSES
 
 
 @dataclass(frozen=True)
@@ -340,8 +340,12 @@ class _Calibrating:
         differences = []
         for again in (m for m in measured if m.point.purpose == "again"):
             before = first.get((again.point.pattern.name, again.point.level))
-            if before is not None:
+            if before is not None and before.cores > 0.0:
                 differences.append(again.per_message_s / before.per_message_s - 1.0)
+        if not differences:
+            raise CalibrationError(
+                f"{self._access}: too noisy: the broker hardly ran while it was measured"
+            )
         typical = median(abs(each) for each in differences)
         if typical > _NOISY:
             raise CalibrationError(
