@@ -396,6 +396,10 @@ EXEMPT: dict[str, str] = {
     **dict.fromkeys(("Router.name", "Router.domain", "PhysicalLink.name", "System.notes", "Network.notes"), "words"),
     **dict.fromkeys(("Router.x", "Router.y", "Network.geographic", "Network.located"), "latencies are built from it"),
     **dict.fromkeys(("Broker.router", "Publisher.router", "Subscriber.router"), "paths are built from it"),
+    **dict.fromkeys(
+        ("Publisher.count", "Publisher.payload_bytes", "Publisher.qos", "Subscriber.qos"),
+        "it is in the service times of brokers with a profile when the system is built; without one it costs nothing",
+    ),
     "Broker.profile": "its service times follow from it when the system is built",
     "ClassWorkload.client_router": "where it stands is in its home",
     "FaultTolerance.start": "it is in the times of repair when the system is built",
