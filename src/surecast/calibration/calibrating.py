@@ -343,9 +343,7 @@ class _Calibrating:
             if before is not None and before.cores > 0.0:
                 differences.append(again.per_message_s / before.per_message_s - 1.0)
         if not differences:
-            raise CalibrationError(
-                f"{self._access}: too noisy: the broker hardly ran while it was measured"
-            )
+            raise CalibrationError(f"{self._access}: too noisy: the broker hardly ran while it was measured")
         typical = median(abs(each) for each in differences)
         if typical > _NOISY:
             raise CalibrationError(
