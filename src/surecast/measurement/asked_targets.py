@@ -20,7 +20,8 @@ _PARAMETERS: Final = ("join_probability", "lifetime", "buffer_size")
 
 @dataclass(frozen=True)
 class AskedTarget:
-    """What a subscriber asks for, in the scenario's time; `predicted` is the mechanism that formulas find for it."""
+    """The target that a subscriber asks for, in the scenario's time; `predicted` is the mechanism that formulas find
+    for it."""
 
     target: ResponseTarget
     predicted: Mechanism

@@ -66,7 +66,7 @@ class Lateness:
 
 @dataclass(frozen=True)
 class ShareResult:
-    """What a share has seen: its events by number, with the real times at which they were due, sent and taken over (0
+    """The result of a share: its events by number, with the real times at which they were due, sent and taken over (0
     where not); its subscribers by place; the times at which its connections were made, with the home broker."""
 
     events: Ints

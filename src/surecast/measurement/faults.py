@@ -53,7 +53,7 @@ class Crash:
 
 
 class StartUp:
-    """How long a process takes to start while the others run.
+    """The time that a process takes to start while the others run.
 
     All were started at once in the beginning, which takes longer; `first_s` is how long, with `processes` of them.
     """

@@ -198,8 +198,9 @@ class _Taker(Client):
 
 @dataclass(slots=True)
 class Received:
-    """What a subscriber has got: the real time at which each event was there for the first time, in the order of
-    arrival; what had expired when its turn came; how often it was given an event again, and lost its connection."""
+    """The events that a subscriber has got: the real time at which each event was there for the first time, in the
+    order of arrival; what had expired when its turn came; how often it was given an event again, and lost its
+    connection."""
 
     client_id: str
     first: dict[int, float] = field(default_factory=dict)

@@ -141,8 +141,8 @@ class RunPlan:
 
     @property
     def keeps_all(self) -> bool:
-        """Whether every event that was acknowledged arrives in the end, unless the home broker of a subscriber says
-        otherwise: nothing expires or is lost on its way."""
+        """Returns whether every event that was acknowledged arrives in the end, unless the home broker of a
+        subscriber says otherwise: nothing expires or is lost on its way."""
         return scheme_parts(self.scheme).custody and not np.isfinite(self.events.lifetime_s).any()
 
     @property

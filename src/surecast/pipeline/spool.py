@@ -34,7 +34,7 @@ _SUFFIX: Final = ".zap"
 
 @dataclass(slots=True)
 class SpoolReport:
-    """What went into a spool."""
+    """The counts of what went into a spool."""
 
     messages: int = 0
     resent: int = 0

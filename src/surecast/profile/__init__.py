@@ -1,4 +1,4 @@
-"""What a broker costs: profiles that `surecast calibrate` measures and scenarios take, and what a load then uses.
+"""Costs of a broker: profiles that `surecast calibrate` measures and scenarios take, and what a load then uses.
 
 >>> from surecast.profile import BrokerLoad, BrokerProfile
 >>> profile = BrokerProfile.of("example", {"message": 10e-6, "delivery": 5e-6})

@@ -20,7 +20,7 @@ _STEPS = 80
 
 @dataclass(frozen=True, slots=True)
 class BrokerLoad:
-    """What a broker carries: messages that come and deliveries that go, per second, and what is open meanwhile.
+    """The load of a broker: messages that come and deliveries that go, per second, and what is open meanwhile.
 
     `acknowledged_messages_per_s` and `acknowledged_deliveries_per_s` are those of QoS 1 among them. `receivers` are
     the clients that get messages.
@@ -54,7 +54,7 @@ class BrokerLoad:
 
 @dataclass(frozen=True, slots=True)
 class BrokerUse:
-    """What a broker uses for a load: cores, and the share of all it can use; above 1 it is overloaded.
+    """The use that a load makes of a broker: cores, and the share of all it can use; above 1 it is overloaded.
 
     `per_message_s` is processor time for a message with its deliveries. `parts` are the cores by kind of cost.
     """

@@ -157,7 +157,8 @@ class MachineSpec(ProfilePart):
 
 
 class SendingPattern(ProfilePart):
-    """How clients sent while it was measured; a broker carries more where they send several messages at once."""
+    """The way in which clients sent while it was measured; a broker carries more where they send several messages at
+    once."""
 
     messages_per_write: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     """Messages in one write of a client."""
@@ -187,7 +188,7 @@ class ValidRange(ProfilePart):
 
 
 class Errors(ProfilePart):
-    """What the profile says against what was measured with loads that it was not made from."""
+    """The errors of the profile for loads that it was not made from."""
 
     points: Int = Field(default=0, ge=0)
     """Such loads."""
@@ -202,7 +203,7 @@ class Errors(ProfilePart):
 
 
 class BrokerProfile(ProfilePart):
-    """What a broker costs on one machine."""
+    """The costs of a broker on one machine."""
 
     surecast_profile: Annotated[Literal[1], Field(alias="surecast-profile")] = 1
     """Version of this format: 1."""

@@ -131,8 +131,8 @@ class Group:
 
     @property
     def file_fields(self) -> dict[str, Any]:
-        """What replicas that run are told, as fields of a group's file or of a broker in an overlay's file. Costs are
-        those of the machine, and so is a delay shorter than a message takes there.
+        """Returns the settings of replicas that run, as fields of a group's file or of a broker in an overlay's
+        file. Costs are those of the machine, and so is a delay shorter than a message takes there.
 
         >>> Group(3, suspect_s=0.5).file_fields["paxos"]["heartbeat"]
         '0.1s'

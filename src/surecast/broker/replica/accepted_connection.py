@@ -161,7 +161,7 @@ class AcceptedConnection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """What the transport still holds."""
+        """Returns how many bytes the transport still holds."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ class Book:
         return known is None or place.incarnation > known.incarnation
 
     def told(self) -> dict[str, Any]:
-        """What to tell others."""
+        """Returns the addresses to tell others."""
         return {str(replica): _fields(self._places[replica]) for replica in self}
 
     def records(self, replicas: list[int]) -> list[tuple[bytes, bytes]]:

@@ -84,7 +84,7 @@ class ClientPort(NodeUser):
     # The handler of accepted connections
 
     def secret_of(self, role: Role) -> bytes:
-        """What somebody in this role must have."""
+        """Returns the secret that a peer in this role must have."""
         return self._secret if role == "client" else self.node.peers.secret
 
     def refusal_reason(self, hello: Hello) -> str | None:
@@ -98,7 +98,7 @@ class ClientPort(NodeUser):
         return None
 
     def welcome(self, hello: Hello) -> Welcome:
-        """What to answer: how many requests may be in flight, and where the members take requests."""
+        """Returns the answer: how many requests may be in flight, and where the members take requests."""
         places = self.node.places()
         book = {str(one): str(place.client) for one, place in places.items() if place.client is not None}
         return Welcome(self.node.id, 0, self.node.settings.reply_window, book)

@@ -1,4 +1,4 @@
-"""What clients and replicas say to each other, in frames, after the hello. Each begins with a letter.
+"""The frames of clients and replicas, after the hello. Each begins with a letter.
 
 client    Q  requests as `pack_requests` packs them, all of the client's own number
 replica   A  answers: count:4 (sequence:8 size:4)*count reply*count; the size of a refused one is all ones

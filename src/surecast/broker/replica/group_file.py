@@ -98,7 +98,7 @@ class PaxosSpec(Spec):
 
     @property
     def settings(self) -> PaxosSettings:
-        """What a replica is told."""
+        """Returns the settings of a replica."""
         return PaxosSettings(
             variant=self.variant,
             allow_direct=self.allow_direct,
@@ -210,7 +210,7 @@ is with the operating systems of a majority; it survives the end of processes, a
         return secret
 
     def read_client_secret(self) -> bytes:
-        """What clients must have; empty where everybody may ask."""
+        """Returns the secret that clients must have; empty where everybody may ask."""
         return b"" if self.client_secret_file is None else read_secret(self.client_secret_file)
 
 
@@ -247,7 +247,7 @@ def load_group(path: Path, spec: type[GroupSpec] = GroupSpec) -> GroupSpec:
 
 
 def _findings(group: GroupSpec) -> list[tuple[FieldPath, str, str]]:
-    """What is wrong though each field by itself is right."""
+    """Returns what is wrong though each field by itself is right."""
     found: list[tuple[FieldPath, str, str]] = []
     for name, read in (("secret_file", group.read_secret), ("client_secret_file", group.read_client_secret)):
         try:

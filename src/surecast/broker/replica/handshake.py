@@ -58,7 +58,7 @@ class Hello:
 
     @classmethod
     def decode(cls, data: bytes) -> Hello:
-        """What `encode` wrote; PeerError where it is none."""
+        """Reads what `encode` wrote; PeerError where it is none."""
         fields = _read(b"H", data)
         role, group, nonce, founding = (fields.get(name) for name in ("role", "group", "nonce", "founding"))
         plan = fields.get("plan", "")
@@ -87,7 +87,7 @@ class Welcome:
 
 
 def proof(secret: bytes, end: Literal["dial", "accept"], *said: bytes) -> bytes:
-    """What only an end with the secret can say about what was said.
+    """Returns a proof over what was said, which only an end with the secret can make.
 
     >>> proof(b"secret", "dial", b"hello", b"1") == proof(b"secret", "dial", b"hello", b"2")
     False

@@ -31,12 +31,12 @@ _PARTS_MAX: Final = 512  # pieces in one write; systems allow 1024
 
 
 class Dialler(Protocol):
-    """What a link asks its replica for."""
+    """The part of a replica that a link asks for things."""
 
     secret: bytes
 
     def hello(self) -> Hello:
-        """What to send first."""
+        """Returns the frame to send first."""
 
     def address_of(self, peer: int) -> Address | None:
         """Where a replica is, as far as known."""
@@ -74,7 +74,7 @@ class PeerLink:
 
     @property
     def queued_bytes(self) -> int:
-        """What was not handed to the kernel yet."""
+        """Returns how many bytes were not handed to the kernel yet."""
         return self._bytes
 
     def post(self, data: bytes, rest: bytes = b"") -> None:

@@ -222,7 +222,7 @@ class ReplicaNode:
 
     @property
     def leads(self) -> bool:
-        """Whether this replica leads, as far as it knows."""
+        """Returns whether this replica leads, as far as it knows."""
         return self.replica.leads
 
     @property
@@ -283,7 +283,8 @@ class ReplicaNode:
         return number
 
     def delays_batch(self, size: int) -> bool:
-        """Whether requests of so many bytes, all that wait here, may as well be submitted later; a turn comes in time.
+        """Returns whether requests of so many bytes, all that wait here, may as well be submitted later; a turn
+        comes in time.
 
         A replica that leads would not propose them yet. Handed in together they cost less, here and at the others. It
         proposes them all the same when it has nothing else to do. One that syncs has waited long enough by then, and is
@@ -622,7 +623,7 @@ class ReplicaNode:
             self.replica.meet(sender, time.monotonic())
 
     def received_unordered(self, content: bytes) -> None:
-        """What another replica said past the protocol."""
+        """Takes what another replica sent beside the protocol."""
         if not self._stopped:
             for user in self._users:
                 user.receive_unordered(content)

@@ -39,7 +39,7 @@ class PeerListener(Protocol):
         """Messages of another replica, which drew this number at its start; PeerError where they are none."""
 
     def received_unordered(self, content: bytes) -> None:
-        """What another replica forwarded beside the protocol, unordered; PeerError where it makes no sense."""
+        """Takes what another replica forwarded beside the protocol, unordered; PeerError where it makes no sense."""
 
     def met(self, sender: int) -> None:
         """Another replica has connected anew."""
@@ -211,7 +211,8 @@ class Peers:
             link.post(data)
 
     def _told(self) -> dict[str, Any]:
-        """What others need to know: places of members and of those that may join, not of those that were replaced."""
+        """Returns what others need to know: places of members and of those that may join, not of those that were
+        replaced."""
         membership = self._membership
         known = (*membership.ids(), self.id)
         return {
@@ -249,7 +250,7 @@ class Peers:
     # What links ask for and tell
 
     def hello(self) -> Hello:
-        """What this replica says first when it dials another."""
+        """Returns the first frame to another replica that this one dials."""
         nonce = secrets.token_hex(16)
         return Hello("peer", self.group, self.id, self.token, nonce, self._told(), self.founding, self.start, self.plan)
 
@@ -275,7 +276,7 @@ class Peers:
     # The handler of accepted connections
 
     def secret_of(self, role: Role) -> bytes:
-        """What another replica must have."""
+        """Returns the secret that another replica must have."""
         return self.secret
 
     def refusal_reason(self, hello: Hello) -> str | None:
@@ -305,7 +306,7 @@ class Peers:
         return None
 
     def welcome(self, hello: Hello) -> Welcome:
-        """What to answer to another replica."""
+        """Returns the answer to another replica."""
         return Welcome(self.id, self.token, 0, self._told())
 
     def entered(self, connection: AcceptedConnection) -> None:

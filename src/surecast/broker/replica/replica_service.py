@@ -28,7 +28,7 @@ EXIT_FAILED = 3
 
 
 def find_handler(name: str) -> Callable[[], Handler]:
-    """What makes a handler, by the name of its module and its own.
+    """Returns the function that makes a handler, by the name of its module and its own.
 
     >>> find_handler("surecast.protocol.paxos:ExampleStore").__name__
     'ExampleStore'

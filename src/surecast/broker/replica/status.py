@@ -1,4 +1,4 @@
-"""What can be seen of a replica from outside."""
+"""The status of a replica, as it is seen from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How failures change while they are observed: drift between the halves of the observation, trends, change points.
+"""Changes of failures while they are observed: drift between the halves of the observation, trends, change points.
 
 Fitted intervals hold where a component goes on as it was. Machines do not: how often and for how long they fail drifts.
 The drift of one machine cannot be told from chance; that of many together can, by how much further apart the two halves

@@ -29,7 +29,7 @@ _MEMORY_SHARE: Final = 0.8
 
 @dataclass(frozen=True)
 class Limits:
-    """What is asked for: so much of each resource stays free, also with one broker down if `survives`."""
+    """The limits of an answer: so much of each resource stays free, also with one broker down if `survives`."""
 
     headroom: float = 0.3
     survives: bool = True

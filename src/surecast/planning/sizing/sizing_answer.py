@@ -21,7 +21,7 @@ _QUANTILES: Final = (0.5, 0.99)
 
 @dataclass(frozen=True)
 class Promise:
-    """What the worst subscriber gets, by prediction."""
+    """The prediction for the worst subscriber."""
 
     reliability: float | None
     delay_mean_s: float | None

@@ -171,7 +171,7 @@ class CapacityModel:
 
     @cached_property
     def publishers_ahead(self) -> Mask:
-        """Whether subscriptions of each class go over each directed link: to advertisers, or everywhere."""
+        """Returns whether subscriptions of each class go over each directed link: to advertisers, or everywhere."""
         if not self.is_advertised:
             return np.ones(self.active.shape, dtype=np.bool_)
         return np.asarray(self.tree.reverse(self.publications_behind) > 0.0)

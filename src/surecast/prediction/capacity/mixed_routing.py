@@ -56,7 +56,7 @@ def link_laws(
 
 @dataclass(frozen=True)
 class _Behind:
-    """What is announced from the tail of a directed link: means of subscriptions by class of single intervals, of
+    """The announcements from the tail of a directed link: means of subscriptions by class of single intervals, of
     those in whole classes, and of each hull, with the link that made it."""
 
     single: Array

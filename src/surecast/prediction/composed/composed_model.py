@@ -92,7 +92,7 @@ class ComposedModel:
 
     @property
     def stored_flows(self) -> NDArray[np.bool_]:
-        """Whether the events of each flow are stored."""
+        """Returns whether the events of each flow are stored."""
         return np.full(len(self.flows.route), self.stores)
 
     @cached_property

@@ -36,7 +36,7 @@ _PIECE_ENTRIES_MAX: Final = 10_000
 
 
 class SessionHead(NamedTuple):
-    """What a session is besides its queue. Infinite times have no end; `subscriptions` are records."""
+    """A session without its queue. Infinite times have no end; `subscriptions` are records."""
 
     user: str
     client: str

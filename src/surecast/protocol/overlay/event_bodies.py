@@ -166,7 +166,7 @@ def _mixed_head(first_byte: int, version_5: bool, topic: str, length: int) -> by
 
 
 class _Heads(dict[int, bytes]):
-    """What a packet without properties begins with, by its length."""
+    """The first bytes of packets without properties, by their length."""
 
     def __init__(self, first_byte: int, topic: bytes, version_5: bool):
         super().__init__()

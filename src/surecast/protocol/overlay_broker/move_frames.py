@@ -1,4 +1,4 @@
-"""What brokers say to each other about sessions that move, and what they keep on disk of it, as bytes."""
+"""The frames of brokers about sessions that move, and the records of them on disk, as bytes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SessionOffer(NamedTuple):
 
 
 class SessionStatus(NamedTuple):
-    """How far the receiver of a session has come: it has everything up to an entry on disk. It is sent on every tree,
+    """The progress of the receiver of a session: it has everything up to an entry on disk. It is sent on every tree,
     behind the demand for what the session has subscribed to."""
 
     transfer: int
@@ -58,7 +58,7 @@ class SessionStatus(NamedTuple):
 
 
 class ArrivingRow(NamedTuple):
-    """How far a part has come that a broker sends here."""
+    """The progress of a part that another broker sends here."""
 
     sender: str
     transfer: int
@@ -68,7 +68,7 @@ class ArrivingRow(NamedTuple):
 
 
 class PartRow(NamedTuple):
-    """What is on disk of a part of a session: what it has had as long as another part may come, the parts that come
+    """The record on disk of a part of a session: what it has had as long as another part may come, the parts that come
     here, and where it goes."""
 
     epoch: str

@@ -226,7 +226,7 @@ class SessionMoves:
         self._parts.leave(key, part, home)
 
     def _stay(self, key: str, part: SessionPart) -> None:
-        """What is left of a part goes nowhere: its client has come back. Another broker may have some of it."""
+        """Keeps what is left of a part: its client has come back. Another broker may have some of it."""
         part.leaving = None
         self._parts.leaving.pop(key, None)
         self._parts.watch(key, part)

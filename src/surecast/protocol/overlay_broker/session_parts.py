@@ -49,13 +49,13 @@ class LeavingPart:
 
     @property
     def is_open(self) -> bool:
-        """Whether an answer is due."""
+        """Returns whether an answer is due."""
         return bool(not self.is_ready or self.sent or self.said == "close")
 
 
 @dataclass(slots=True)
 class SessionPart:
-    """What a broker knows of its part of a session. `epoch` names what the client takes for one session. `came_s` is
+    """A broker's knowledge of its part of a session. `epoch` names what the client takes for one session. `came_s` is
     when its client had connected before it came here, in microseconds; infinite where the client was served here."""
 
     epoch: str

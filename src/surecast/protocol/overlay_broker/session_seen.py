@@ -1,4 +1,5 @@
-"""What one part of a session has had, by the identity of each message: whatever comes by two ways is known."""
+"""The messages that one part of a session has had, by the identity of each message: whatever comes by two ways is
+known."""
 
 from __future__ import annotations
 
@@ -91,17 +92,17 @@ class SessionSeen:
 
     @property
     def had(self) -> tuple[tuple[EventId, int], ...]:
-        """What this part has had, in runs."""
+        """Messages that this part has had, in runs."""
         return tuple(self._had.runs())
 
     @property
     def elsewhere(self) -> tuple[tuple[EventId, int], ...]:
-        """What other parts have had, in runs."""
+        """Messages that other parts have had, in runs."""
         return tuple(self._elsewhere.runs())
 
     @property
     def done(self) -> tuple[tuple[EventId, int], ...]:
-        """What other parts have delivered, in runs."""
+        """Messages that other parts have delivered, in runs."""
         return tuple(self._done.runs())
 
     def is_done(self, message: Message) -> bool:

@@ -36,7 +36,7 @@ def base(ballot: int) -> int:
 
 
 def is_fast(ballot: int) -> bool:
-    """Whether this is the fast step, in which acceptors may have voted for different values."""
+    """Returns whether this is the fast step, in which acceptors may have voted for different values."""
     return not ballot & 1
 
 

@@ -40,7 +40,7 @@ class FastCoordinator:
         self.cool_until_s = 0.0
 
     def healthy(self) -> bool:
-        """Whether a fast quorum is up, nothing changes, and collisions are rare."""
+        """Returns whether a fast quorum is up, nothing changes, and collisions are rare."""
         node = self.node
         membership = node.membership
         if node.settings.variant != "fast" or membership.changes or node.now < self.cool_until_s:
@@ -50,7 +50,7 @@ class FastCoordinator:
         return len(alive) + (node.id in ids) >= membership.at(node.applied + 1).fast_quorum
 
     def is_open(self) -> bool:
-        """Whether waiting requests go to open instances."""
+        """Returns whether waiting requests go to open instances."""
         return self.last >= self.leader.next_slot - 1 and self.last > self.node.applied and self.healthy()
 
     def extend(self) -> None:

@@ -41,7 +41,7 @@ class FastTrack:
             self.first, self.last = first, last
 
     def is_open(self, ballot: int, slot: int) -> bool:
-        """Whether anyone may propose there."""
+        """Returns whether anyone may propose there."""
         return ballot == self.ballot == self.node.acceptor.promised and self.first <= slot <= self.last
 
     def used(self, slot: int) -> None:

@@ -1,4 +1,4 @@
-"""What an application must offer to be replicated (the Handler of P2S, Listing 1)."""
+"""The interface of an application that is replicated (the Handler of P2S, Listing 1)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Handler(Protocol):
 
 @runtime_checkable
 class InPieces(Protocol):
-    """What a handler of a large state may offer beside `snapshot`: then it is never in memory twice as a whole."""
+    """The interface that a handler of a large state may offer beside `snapshot`: then it is never in memory twice as a
+    whole."""
 
     def snapshot_pieces(self) -> Iterator[bytes]:
         """Yields what `snapshot` returns, piece by piece."""
@@ -43,7 +44,7 @@ class InPieces(Protocol):
 
 @runtime_checkable
 class InPlace(Protocol):
-    """What a handler of large commands may offer beside `execute`: then they are not copied for it."""
+    """The interface that a handler of large commands may offer beside `execute`: then they are not copied for it."""
 
     def execute_in(self, data: bytes, begin: int, end: int, context: Context) -> bytes:
         """Applies the command `data[begin:end]` and answers it."""

@@ -53,7 +53,7 @@ class _Snapshot(NamedTuple):
 
 
 class SnapshotReference(NamedTuple):
-    """What names a snapshot in a file: its instance, the number of the file, its size and digest."""
+    """The name of a snapshot in a file: its instance, the number of the file, its size and digest."""
 
     slot: int
     number: int
@@ -152,7 +152,7 @@ class Journal:
 
 @dataclass(slots=True)
 class Restored:
-    """What was read back."""
+    """The state that was read back."""
 
     replica: int = 0
     token: int = 0

@@ -15,7 +15,7 @@ __all__ = ["Leader", "Stage"]
 
 
 class Stage(Enum):
-    """How far a replica is on its way to lead."""
+    """The stages on the way to lead."""
 
     IDLE = "idle"
     PREPARING = "preparing"

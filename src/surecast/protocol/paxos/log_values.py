@@ -1,4 +1,4 @@
-"""What an instance decides on: nothing, or a batch of requests in one piece of bytes.
+"""Values that instances decide on: nothing, or a batch of requests in one piece of bytes.
 
     value    = empty (no operation) | stamp_us:8 segment*
     segment  = origin:2 number:8 size:4 requests
@@ -163,7 +163,7 @@ def check_requests(data: bytes, at: int = 0, size: int | None = None) -> None:
 
 
 def check_segments(data: bytes, at: int = 0) -> int:
-    """How many segments stand from `at` on, to the end; PeerError where one is not whole."""
+    """Returns how many segments stand from `at` on, to the end; PeerError where one is not whole."""
     count, end, head = 0, len(data), SEGMENT.size
     while at < end:
         begin = at + head

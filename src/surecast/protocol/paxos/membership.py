@@ -46,7 +46,7 @@ class Configuration:
         object.__setattr__(self, "fast_quorum", fast_quorum(len(self.members)))
 
     def has_quorum(self, replicas: Collection[int]) -> bool:
-        """Whether a majority is among them.
+        """Returns whether a majority is among them.
 
         >>> Configuration(1, ((1, 0), (2, 0), (3, 0))).has_quorum({1, 3, 9})
         True
@@ -84,7 +84,7 @@ class Membership:
 
     @property
     def changes(self) -> bool:
-        """Whether a change is on its way."""
+        """Returns whether a change is on its way."""
         return len(self.configurations) > 1
 
     def ids(self) -> tuple[int, ...]:
@@ -96,11 +96,11 @@ class Membership:
         self._ids = tuple(dict.fromkeys(replica for part in configurations for replica in part.ids))
 
     def includes(self, replica: int, token: int) -> bool:
-        """Whether the replica created with this token votes now or soon."""
+        """Returns whether the replica created with this token votes now or soon."""
         return any((replica, token) in part.members for part in self.configurations)
 
     def has_quorums(self, replicas: Collection[int]) -> bool:
-        """Whether a majority of every configuration is among them."""
+        """Returns whether a majority of every configuration is among them."""
         return all(part.has_quorum(replicas) for part in self.configurations)
 
     def execute(self, slot: int, command: bytes) -> bytes:
@@ -141,7 +141,7 @@ class Membership:
 
     @classmethod
     def decode(cls, data: bytes, alpha: int) -> Membership:
-        """What `encode` wrote.
+        """Reads what `encode` wrote.
 
         >>> Membership.decode(Membership.founding([1, 2, 3], 10).encode(), 10).ids()
         (1, 2, 3)

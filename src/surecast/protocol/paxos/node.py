@@ -1,4 +1,4 @@
-"""What the roles of one replica share: who it is, what it knows, and what it is about to say and store."""
+"""The state that the roles of one replica share: who it is, what it knows, and what it is about to say and store."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FORGET_S = 20.0
 
 @dataclass(slots=True)  # not frozen: that would make it three times as dear, and there are many
 class Turn:
-    """What comes out of a replica. The shell commits the turns in order, each as a whole.
+    """The output of a replica. The shell commits the turns in order, each as a whole.
 
     `messages` may go at once. `after` must wait until the records of this turn and of all before are durable; then
     the shell says so with `Replica.synced`. `replies` may go at once: a majority has stored what they follow from.
@@ -42,7 +42,7 @@ class Turn:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Returns whether there is nothing to do."""
         return not (self.records or self.messages or self.after or self.replies)
 
 
@@ -241,7 +241,7 @@ class Node:
         return voted[1] if slot <= upto and voted is not None and voted[0] == classic(ballot) else None
 
     def leader_alive(self) -> bool:
-        """Whether a leader was heard of lately."""
+        """Returns whether a leader was heard of lately."""
         if not self.leader_id:
             return False
         return self.now - self.leader_heard_s <= self.detector.patience_s(self.leader_id, self.now)

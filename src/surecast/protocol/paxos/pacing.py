@@ -52,7 +52,7 @@ class Instance:
 
 
 class Pacing:
-    """What waits at a leader, what is in flight, and when the next proposals and notifications go.
+    """Keeps what waits at a leader, what is in flight, and when the next proposals and notifications go.
 
     `leads` is whether it may propose: no property, as it is asked several times for every message.
     """

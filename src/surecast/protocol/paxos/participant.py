@@ -1,4 +1,4 @@
-"""What the messages of other replicas do to a replica, and what it answers to them.
+"""The effects of the messages of other replicas on a replica, and its answers.
 
 Every promise and every vote leaves after it is durable (`send_after`); a rejection rests on nothing new.
 """

@@ -1,4 +1,4 @@
-"""What replicas say to each other; `wire` has the bytes.
+"""The messages of replicas; `wire` has the bytes.
 
 Nobody changes a message. Most are frozen; those of every instance are not, because that makes them three times as dear.
 """

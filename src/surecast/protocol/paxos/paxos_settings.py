@@ -1,4 +1,4 @@
-"""What a replica can be told. All replicas of a group must be told the same."""
+"""The settings of a replica. All replicas of a group must have the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many acceptors decide, and which value a leader must propose after it asked a quorum.
+"""Quorums: how many acceptors decide, and which value a leader must propose after it asked one.
 
 Two conditions carry everything (Fast Paxos, section 3.3.1): any two classic quorums meet, and any two fast quorums
 and a classic quorum have an acceptor in common. With sizes: 2 classic > n and 2 fast + classic > 2 n.
@@ -36,12 +36,12 @@ def fast_quorum(replicas: int) -> int:
 
 
 def digest_of(value: bytes) -> bytes:
-    """What names a value in a vote: 16 bytes."""
+    """Returns the 16 bytes that name a value in a vote."""
     return sha256(value).digest()[:16]
 
 
 def can_still_win(votes: Iterable[bytes], replicas: int) -> bool:
-    """Whether some value may yet get a fast quorum, given the digests voted for so far.
+    """Returns whether some value may yet get a fast quorum, given the digests voted for so far.
 
     >>> can_still_win([b"x", b"x"], 3), can_still_win([b"x", b"y"], 3), can_still_win([b"x", b"x", b"y"], 5)
     (True, False, True)

@@ -89,7 +89,7 @@ class Replica(Participant):
         self.submissions = Submissions(self, found.incarnation + 1)
         self._replies: list[tuple[int, list[Answer]]] = []
         self.urgent = False
-        """Whether somebody waits at this replica for what is chosen: then the leader lets it know at once."""
+        """Returns whether somebody waits at this replica for what is chosen: then the leader lets it know at once."""
         self._number = 0
         self._own: dict[int, list[m.Message]] = {}
         self._heartbeat_s = now
@@ -139,7 +139,7 @@ class Replica(Participant):
         self.detector.meet(sender, now)
 
     def take_notices(self) -> list[tuple[str, str]]:
-        """What an operator should know of since the last call: a kind and a text each."""
+        """Returns what an operator should know of since the last call: a kind and a text each."""
         told = [("agreement", line) for line in self.agreement.notices]
         told += [("admission", line) for line in self.admission.notices]
         self.agreement.notices.clear()
@@ -232,7 +232,7 @@ class Replica(Participant):
 
     @property
     def has_more(self) -> bool:
-        """Whether the next turn may have something in it."""
+        """Returns whether the next turn may have something in it."""
         leader = self.leader
         return bool(
             self._unsettled

@@ -84,7 +84,7 @@ class ReplicaView(Node):
 
     @property
     def leads(self) -> bool:
-        """Whether this replica leads, as far as it knows."""
+        """Returns whether this replica leads, as far as it knows."""
         return self.leader.leads
 
     def time_us(self, now: float | None = None) -> int | None:

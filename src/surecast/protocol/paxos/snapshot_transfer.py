@@ -61,7 +61,7 @@ class SnapshotTransfer:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all parts of the snapshot have come in."""
+        """Returns whether all parts of the snapshot have come in."""
         return len(self._incoming[2]) >= self._incoming_bytes
 
     def keep(self, kept: KeptSnapshot) -> None:

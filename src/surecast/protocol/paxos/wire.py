@@ -26,7 +26,7 @@ _VOTE: Final = struct.Struct(">QQI")
 
 
 class _Form(NamedTuple):
-    """How a message is laid out: its class, its fixed fields, what gets all fields, and the kind of the last one."""
+    """The layout of a message: its class, its fixed fields, what gets all fields, and the kind of the last one."""
 
     kind: type[m.Message]
     layout: struct.Struct

@@ -260,7 +260,8 @@ def _background(plan: ComposedPlan, streams: Streams, run: int, until_s: float) 
 
 
 def _ways_around(plan: ComposedPlan, traces: list[Intervals]) -> tuple[object, ...]:
-    """What going around failures needs: the overlay, all changes in the order of time, and where targets are."""
+    """Returns what going around failures needs: the overlay, all changes in the order of time, and where targets
+    are."""
     overlay, layout = plan.system.overlay, plan.layout
     brokers, links = len(overlay.brokers), overlay.links
     link_to = np.array([end for link in links for end in (link.b, link.a)], dtype=np.int64)
