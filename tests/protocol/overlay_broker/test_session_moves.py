@@ -10,7 +10,7 @@ from tests.protocol.overlay_broker.move_world import run_moves
 
 from surecast.errors import PeerError
 from surecast.protocol.broker.accounts import Accounts
-from surecast.protocol.broker.message import Message
+from surecast.protocol.broker.message import Delivery, Message
 from surecast.protocol.broker.session_transfer import SessionTransfers
 from surecast.protocol.mqtt import (
     Connack,
@@ -26,6 +26,7 @@ from surecast.protocol.mqtt import (
     ReasonCode,
 )
 from surecast.protocol.mqtt.packets import Will
+from surecast.protocol.overlay.event_id import EventId
 from surecast.protocol.overlay.node_links import NodeSettings
 from surecast.protocol.overlay_broker.move_frames import read_frame
 from surecast.protocol.overlay_broker.session_moves import SessionMoves
@@ -168,6 +169,33 @@ def test_a_client_waits_for_a_silent_home_for_some_time_and_then_begins_anew() -
     assert away.found is False
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_connection_that_waits_takes_nothing_from_one_that_came_later(is_known: bool) -> None:
+    line = BrokerLine(3, "buffering", MOVING)
+    ann = Client(line, "b1")
+    ann.subscribe("news", 2)
+    ann.close()
+    line.cut("b1", "b2")
+    lost = Client(line, "b3")  # nobody notices its end
+    line.now += 1.0
+    back = Client(line, "b1")
+    assert (lost.found, back.found) == (None, True)
+    if is_known:
+        line.join("b1", "b2")
+        lost.read()
+        assert [each.reason for each in lost.packets if isinstance(each, Connack)] == [ReasonCode.SERVER_BUSY]
+    line.wait(6.0)
+    lost.read()
+    assert lost.found is False
+    if not is_known:
+        line.join("b1", "b2")
+    line.wait(70.0)
+    assert not back.connection.is_closed()
+    assert places(line) == ["b1"]
+    publisher(line, "b3").publish("news", b"0", 2)
+    assert [payload for payload, _, _ in back.got] == [b"0"]
+
+
 def test_who_comes_back_before_the_session_has_left_goes_on_with_it() -> None:
     line = BrokerLine(3, "buffering", MOVING)
     ann = Client(line, "b1")
@@ -287,6 +315,18 @@ def test_a_long_queue_moves_in_pieces_and_survives_a_crash_of_either_end_in_the_
             away.send(*[Puback(packet.packet_id) for packet in fresh])
             away.read()
         assert sorted(got) == sorted(texts)
+
+
+def test_what_a_client_had_elsewhere_is_told_although_it_is_in_flight_here() -> None:
+    seen = SessionSeen()
+    had_elsewhere, delivered, queued = (Message(number, "news", b"", b"") for number in range(3))
+    for number, message in enumerate((had_elsewhere, delivered, queued)):
+        message.event = EventId("b1", 1, 2 * number)
+        assert seen.takes(message)
+    first = EventId("b1", 1, 0)
+    seen.is_elsewhere([(first, 1)], [(first, 1)])
+    done = seen.done_besides([Delivery(had_elsewhere, 2, False, (), 7), Delivery(queued, 2, False, (), 8)])
+    assert set(done) == {(first, 1), (EventId("b1", 1, 2), 1)}
 
 
 def test_bytes_that_are_no_frame_of_a_session_are_refused() -> None:

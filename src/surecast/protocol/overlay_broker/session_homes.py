@@ -16,7 +16,7 @@ from hashlib import blake2b
 from math import inf
 from typing import Final, NamedTuple
 
-from surecast.protocol.broker import BrokerCore
+from surecast.protocol.broker import BrokerCore, Connection
 from surecast.protocol.broker.session import session_key
 from surecast.protocol.mqtt import V5, Connect
 from surecast.protocol.overlay.event_bodies import BatchedMessage, MessageRun
@@ -52,6 +52,8 @@ class SessionHomes:
         self._address = address
         self.claimed: dict[str, None] = {}
         """The keys of sessions that are on their way here."""
+        self.admitted: dict[str, Connection] = {}
+        """By the keys of their sessions, connections that have waited: they count from their CONNECT, not from now."""
         self.moved: Callable[[str, str, bool, float], None] | None = None
         """Is told where a session of this broker is at home now, and whether it began anew there; None where sessions
         do not move."""
@@ -89,8 +91,9 @@ class SessionHomes:
             if key in self.claimed:
                 continue
             _, connected = self._own.pop(topic, (key, 0))
+            admitted = self.admitted.pop(key, None)
             if session is not None and session.persistent:
-                if session.connection is not None:
+                if session.connection is not None and session.connection is not admitted:
                     connected = int(now * _MICROSECONDS)
                 elif not connected and home == self._node.name and (entry := self._homes.get(topic)) is not None:
                     connected = _read(entry).connected
@@ -125,6 +128,10 @@ class SessionHomes:
         connected = int(now * _MICROSECONDS)
         self._own[_topic(key)] = key, connected
         self._publish(key, connected, now, is_clean=is_clean)
+
+    def disown(self, key: str) -> None:
+        """A session that was on its way here is not asked for any more."""
+        self._own.pop(_topic(key), None)
 
     def connected_at(self, key: str) -> int:
         """Returns when the client of a session of this broker has connected last, in microseconds."""

@@ -119,7 +119,7 @@ class SessionMoves:
         return True
 
     def _supersede(self, key: str, now: float) -> _Waiting | None:
-        """Another connection of a client takes the place of one that waits, which is returned."""
+        """A later connection of a client, here or elsewhere, takes the place of one that waits, which is returned."""
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
             self._homes.claimed.pop(key, None)
@@ -155,12 +155,14 @@ class SessionMoves:
             session = self._core.sessions.by_key.get(key)
             if session is not None and session.renewed:  # its client has not heard of it
                 self._transfers.renew(session, now)
-            self._serve(waiting, now)
+            self._serve(key, waiting, now)
 
-    def _serve(self, waiting: _Waiting, now: float) -> None:
-        self._admitted = waiting.connection
-        self._core.admit(waiting.connection, waiting.connection.user, now)
+    def _serve(self, key: str, waiting: _Waiting, now: float) -> None:
+        self._admitted = connection = waiting.connection
+        self._core.admit(connection, connection.user, now)
         self._admitted = None
+        if connection.session is not None:
+            self._homes.admitted[key] = connection
 
     # Sessions of this broker
 
@@ -205,9 +207,13 @@ class SessionMoves:
                         session.seen.since_s = since_s
 
     def leave(self, key: str, home: str, is_clean: bool, now: float) -> None:
-        """A session of this broker is at home elsewhere: it goes there, or is over where it began anew."""
+        """A session of this broker is at home elsewhere: it goes there, or is over where it began anew. A connection
+        that still waits for it is refused, as its client has connected elsewhere since."""
+        has_waited = self._supersede(key, now) is not None
         session = self._core.sessions.by_key.get(key)
         if session is None:
+            if has_waited:
+                self._homes.disown(key)
             return
         if is_clean:
             self._core.end_session(key, now)
@@ -447,7 +453,7 @@ class SessionMoves:
                 self._admit(key, now)
             elif now >= waiting.until_s:
                 self._give_up(key, waiting, now)
-                self._serve(waiting, now)
+                self._serve(key, waiting, now)
             elif now >= waiting.again_s:
                 self._ask(key, waiting, now)
 

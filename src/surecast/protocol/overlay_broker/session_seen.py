@@ -20,7 +20,7 @@ class SessionSeen:
     """The messages that a part of a session has or has delivered, those that other parts have, and which of these the
     client has.
 
-    >>> seen, message = SessionSeen(), Message(1, "t", b"")
+    >>> seen, message = SessionSeen(), Message(1, "t", b"t", b"")
     >>> message.event = EventId("b1", 1, 7)
     >>> seen.takes(message), seen.takes(message)
     (True, False)
@@ -110,13 +110,16 @@ class SessionSeen:
         return message.event is not None and self._done.look(_id(message.event)) == "seen"
 
     def done_besides(self, queued: Iterable[Delivery]) -> tuple[tuple[EventId, int], ...]:
-        """Returns what the client has, in runs: all but what is queued."""
+        """Returns what the client has, in runs: what came to this part and is not queued, and what it had elsewhere,
+        also where that is queued here too."""
         done = SeenEvents(_INTERVALS_MAX)
-        for first, count in (*self.had, *self.done):
+        for first, count in self.had:
             done.add(first, count)
         for delivery in queued:
             if delivery.message.event is not None and not delivery.released:
                 done.discard(_id(delivery.message.event))
+        for first, count in self.done:
+            done.add(first, count)
         return tuple(done.runs())
 
     def restore(self, had: _Runs, elsewhere: _Runs, done: _Runs, since_s: float) -> None:
