@@ -354,6 +354,7 @@ WAITS_FOR_THE_DISK = {
     "broker/replica/snapshot_files.py": "snapshots, which a child process writes and syncs",
     "broker/segment_mark.py": "the store",
     "broker/segment_store.py": "the store",
+    "pipeline/spool.py": "messages of a subscription, which are acknowledged then",
     "report/report_files.py": "files that are written once",
 }
 

@@ -130,6 +130,7 @@ BY_HAND = {
     "protocol/overlay/filter_form.py": "counts of members behind a filter",
     "protocol/overlay/link_codec.py": "the head of each frame",
     "protocol/overlay/node_records.py": "events in custody, one record for each batch",
+    "protocol/overlay_broker/session_moves.py": "errors of records that are none",
     "protocol/paxos/election.py": "what is hashed, never read",
     "protocol/paxos/example_store.py": "what is hashed, never read",
     "protocol/paxos/journal.py": "votes, one for each instance",

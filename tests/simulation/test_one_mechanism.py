@@ -68,9 +68,10 @@ def test_models_share_one_pool() -> None:
 def test_independent_runs_are_shared_out_by_the_harness_alone() -> None:
     """A simulation with a loop of its own over a pool would know nothing of seeds, progress and precision.
 
-    The processes of a load are no runs: each sends or receives for all of its time.
+    The processes of a load, and of a calibration, are no runs: each sends or receives for all of its time.
     """
     assert users({"surecast.workers", "surecast.workers.worker_pool"}, ROOT / "src") == {
+        "src/surecast/calibration/calibrating.py",
         "src/surecast/load/load_run.py",
         "src/surecast/planning/placement/exhaustive.py",
         "src/surecast/simulation/experiment/replications.py",

@@ -17,6 +17,7 @@ NOTHING_FITS = 3
 _COMPUTES = frozenset(("advise", "compare", "drop", "predict", "report", "scenario", "simulate", "sweep"))
 """Commands that have nothing to see to when they are interrupted. The others hear Ctrl-C in their own way."""
 _AGAIN_S = 1.0
+_SOON_S = 0.05
 
 
 def main() -> None:
@@ -86,9 +87,10 @@ def _interrupts() -> Iterator[list[int]]:
     hook = sys.unraisablehook
 
     def unraisable(event: sys.UnraisableHookArgs) -> None:
-        """Raises an interrupt again that came where nothing can be raised, as in a destructor."""
+        """Raises an interrupt again, soon, that came where nothing can be raised, as in a destructor, or here."""
         if issubclass(event.exc_type, KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
+            signal.signal(signal.SIGALRM, interrupt)
+            signal.setitimer(signal.ITIMER_REAL, _SOON_S)
         else:
             hook(event)
 

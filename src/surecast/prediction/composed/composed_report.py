@@ -88,9 +88,9 @@ def predict_composed(
     ... '''))
     >>> report = predict_composed(system)
     >>> round(report.value("reliability", name="s", variant="composed"), 3)
-    0.732
+    0.781
     >>> round(report.value("reliability", name="s", variant="path failure alone"), 3)
-    0.758
+    0.81
     """
     scheme = system.delivery.fault_tolerance.scheme if scheme is None else scheme
     policy = system.delivery.dropping.policy if policy is None else policy

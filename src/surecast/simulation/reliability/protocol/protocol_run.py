@@ -51,7 +51,7 @@ def simulate_world(
     ... '''))
     >>> result = simulate_world(system, "buffering", duration_s=100, seed=1)
     >>> int(result.published[0]), int(result.on_time[0]), result.messages["notification"], sum(result.messages.values())
-    (100, 100, 100, 202)
+    (100, 100, 100, 204)
     """
     chosen = options or Options()
     refuse_unknown("scheme", [scheme], SCHEMES)
